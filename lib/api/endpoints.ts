@@ -1,4 +1,4 @@
-/** The endpoint table: which paths are forwarded or answered here, and how. match-endpoint.ts reads it. */
+/** The endpoint table: which paths the proxy forwards or answers, and how. match-endpoint.ts reads it. */
 
 export interface PathRow {
   /** The exact path. `/*` at the end stands for every path below, `/{id}` for any id. */
@@ -14,9 +14,9 @@ export type EndpointId = Generation | 'embeddings' | 'transcription' | 'unstruct
 
 export interface Endpoint extends PathRow {
   readonly id: EndpointId;
-  /** How the request body is sealed. `none`: no body leaves, and nothing of the response is encrypted. */
+  /** How the request body is sealed. With `none`, no body is sent, and the response is not encrypted. */
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
-  /** Members (in forms: value fields) that leave unencrypted, by name (docs/protocol/inference.md 5.1). */
+  /** Names of members, or of form fields, that are sent unencrypted (docs/protocol/inference.md 5.1). */
   readonly requestPlain: ReadonlySet<string>;
   /** Whether the body gets a cache salt and the headers get a shard key (docs/protocol/inference.md 8). */
   readonly salted: boolean;
@@ -45,7 +45,7 @@ const CHAT = { ...GENERATION, id: 'chat', path: '/v1/chat/completions' } as cons
 const PAGES = ['limit', 'after', 'after_id', 'before_id', 'order'];
 const LISTING = { ...INFERENCE, methods: GET, codec: 'none' } as const;
 
-/** The forwarded endpoints. Nothing else is ever forwarded (docs/protocol/inference.md 1 and 5.1). */
+/** The forwarded endpoints. Other paths are never forwarded (docs/protocol/inference.md 1 and 5.1). */
 export const ENDPOINTS: readonly Endpoint[] = [
   CHAT,
   { ...CHAT, id: 'responses', path: '/v1/responses', translatedTo: CHAT.path },
@@ -84,7 +84,7 @@ export const LOCAL: readonly (PathRow & { readonly id: LocalId })[] = [
   { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: POST },
 ];
 
-/** The endpoints that applications may use, as texts for people: `POST /v1/messages`. */
+/** The endpoints that applications may use, as texts for people, such as `POST /v1/messages`. */
 export const served = (responsesApi: boolean): readonly string[] =>
   [...ENDPOINTS, ...LOCAL.filter(({ id }) => id === 'count_tokens')]
     .filter(({ id }) => id !== 'responses' || responsesApi)

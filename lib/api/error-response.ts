@@ -22,14 +22,14 @@ const TYPES: Readonly<Record<number, readonly [openai: string, anthropic: string
 };
 const ANY_4XX = ['invalid_request_error', 'invalid_request_error'] as const;
 const ANY_5XX = ['server_error', 'api_error'] as const;
-// The type of a 400 that is not the client's fault. Claude Code repeats other 400s with fewer beta features.
+// The type of a 400 that is not the client's fault, as Claude Code repeats others with fewer beta features.
 const REFUSED = ['invalid_request_error', 'policy_blocked'] as const;
 
 export interface ErrorContext {
   readonly format: ErrorFormat;
   readonly requestId: string;
   readonly accept?: string | undefined;
-  /** The status of an error of the service. It replaces the status of our own error. */
+  /** The status of an error of the service, which replaces the status of the proxy's own error. */
   readonly status?: number | undefined;
   readonly allow?: readonly string[] | undefined; // the methods of the path; only with method_not_allowed
 }
@@ -52,7 +52,7 @@ export function errorResponse(error: PrivatemodeError, context: ErrorContext) {
   if (retryAfter !== undefined) headers['retry-after'] = String(retryAfter);
   if (row.isFinal) headers['x-should-retry'] = 'false';
   if (error.status === 401) headers['www-authenticate'] = 'Bearer';
-  // A 426 names the protocol to upgrade to (RFC 9110 15.5.22 and 7.8).
+  // A response with status 426 names the protocol to upgrade to (RFC 9110 15.5.22 and 7.8).
   if (error.status === 426) Object.assign(headers, { upgrade: 'HTTP/1.1', connection: 'Upgrade' });
   if (context.allow !== undefined) headers['allow'] = context.allow.join(', ');
   return { status: context.status ?? error.status, headers, body };
@@ -62,7 +62,7 @@ function shown(error: PrivatemodeError, context: ErrorContext): [contentType: st
   const { format, accept } = context;
   if (format === 'plain') return ['text/plain; charset=utf-8', `${sentence(error, context)}\n`];
   const json = jsonOf(error, context);
-  // An error event needs exactly this Accept; the Responses API has none (docs/protocol/inference.md 11).
+  // `Accept: text/event-stream` gets an event, except in the Responses API (docs/protocol/inference.md 11).
   if (accept !== 'text/event-stream' || format === 'responses') return ['application/json', json];
   return ['text/event-stream', `event: error\ndata: ${json}\n\n`];
 }
@@ -109,7 +109,7 @@ function jsonOf(error: PrivatemodeError, context: ErrorContext): string {
   return JSON.stringify({ type: 'error', error: ofAnthropic, request_id: context.requestId });
 }
 
-/** A text for people: what happened, and what to do. It never holds user content (lib/errors.ts). */
+/** The error for people: what happened, and what to do. The text never holds user content (lib/errors.ts). */
 function sentence({ message, remedy }: PrivatemodeError, { requestId }: ErrorContext): string {
   return `${/[.!?]$/.test(message) ? message : `${message}.`} ${remedy} (request id ${requestId})`;
 }

@@ -11,16 +11,16 @@ type Match<Kind> = { readonly kind: Kind; readonly format: ErrorFormat };
  */
 export type EndpointMatch = Match<'endpoint'> & { readonly endpoint: Endpoint; readonly target: string };
 type LocalMatch = Match<'local'> & { readonly id: LocalId };
-/** `allow`: the methods for the header `Allow`, with method_not_allowed. */
+/** `allow`: the methods for the header `Allow`; only method_not_allowed has them. */
 export type Refusal = Match<'refusal'> & {
   readonly error: PrivatemodeError;
   readonly allow?: readonly string[];
 };
 
 /**
- * Decides what a request line means. `rawTarget`: as received. `responsesApi`: whether the Responses API is
- * served. `upgrade`: the header Upgrade. OPTIONS is a wrong method here (lib/gateway/admission.ts has
- * preflights).
+ * Decides what a request line means. `rawTarget`: the target as received. `responsesApi`: whether the
+ * Responses API is served. `upgrade`: the header Upgrade. OPTIONS counts as a wrong method, because
+ * lib/gateway/admission.ts answers preflights.
  */
 export function matchEndpoint(
   method: string,
@@ -37,7 +37,7 @@ export function matchEndpoint(
     return refuse(format, 'not_supported', 'the service has no Responses API');
   if (row?.id === 'responses' && !hasMethod && upgrade?.toLowerCase() === 'websocket')
     return refuse(format, 'websocket_unsupported', 'responses do not come over a WebSocket here');
-  // The Responses API has other methods for stored responses. None is stored here, so the path is unknown.
+  // The proxy stores no responses, so a method for stored responses counts as an unknown path.
   if (row === undefined || (row.id === 'responses' && !hasMethod)) {
     const remedy = `Use one of these: ${served(responsesApi).join(', ')}.`;
     return refuse(format, 'unknown_path', 'there is no such endpoint here', remedy);
@@ -68,10 +68,10 @@ function formatOf(path: string): ErrorFormat {
 const ODD_PATH = /\\|%5c|%(?![0-9a-f]{2})|%[01][0-9a-f]|%7f/i;
 
 /**
- * Reads the target of a request line. Returns a message instead if a later parser could read it otherwise, so
+ * Reads a request target. Returns a message instead if a later parser could read the target otherwise, so
  * that nothing is sealed for one path and delivered to another. The message quotes nothing of the target.
  * `path` has no doubled slashes, and begins with `/v1` at most once: `//v1/x` and `/v1/v1/x` mean `/v1/x`. If
- * a `row` covers the path, it is written as in the row. `query` is as received, with its `?`, or empty.
+ * a `row` covers the path, the path is written as in the row. `query` is as received, with its `?`, or empty.
  */
 export function readTarget(raw: string) {
   if (!raw.startsWith('/'))
@@ -87,8 +87,8 @@ export function readTarget(raw: string) {
 const ROWS = [...ENDPOINTS, ...LOCAL];
 
 /**
- * Finds the row that a path means. `/v1` and a slash at the end may be missing or not, because base URLs are
- * pasted in all ways. A path below `/*` belongs to another API, so every byte of it stays.
+ * Finds the row that a path means. A path may lack `/v1`, and may end in a slash, because users write base
+ * URLs in all ways. A path below `/*` belongs to another API, so every byte of the path is kept.
  */
 function meant(path: string) {
   const trimmed = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
@@ -107,7 +107,7 @@ function covers(row: string, path: string): boolean {
 }
 
 /**
- * Returns the allowed parameters of a query, each as received, behind a question mark, or nothing. Escaped
+ * Returns the allowed parameters of a query as received, behind a question mark, or an empty text. Escaped
  * names are not recognised. A parameter with `;` is dropped: some parsers begin another parameter there.
  */
 function filterQuery(query: string, allowed: readonly string[]): string {
@@ -117,6 +117,6 @@ function filterQuery(query: string, allowed: readonly string[]): string {
   return kept.length === 0 ? '' : `?${kept.join('&')}`;
 }
 
-/** The token of a bearer header, which has exactly two words, the scheme in any case (RFC 9110 11.1). */
+/** The token of a bearer header: two words, the first of which is `bearer` in any case (RFC 9110 11.1). */
 export const bearerToken = (authorization = ''): string | undefined =>
   /^bearer ([^ ]+)$/i.exec(authorization)?.[1];

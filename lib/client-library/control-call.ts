@@ -10,16 +10,16 @@ const unheard = new WeakSet<Error>();
 const NO_ANSWER: ReadonlySet<ErrorCode> = new Set(['upstream_unreachable', 'upstream_tls_untrusted']);
 
 /**
- * Whether this error, or one of its causes, is about a host that has never responded to this client. The
- * reason is more likely a wrong address, a missing CA or no network at all than an outage that passes.
+ * Whether this error, or one of its causes, is about a host that has never responded to this client. For a
+ * host that never responded, a wrong address, a missing CA or no network is likelier than an outage.
  */
 export const isUnheard = (thrown: unknown): boolean =>
   thrown instanceof Error && (unheard.has(thrown) || isUnheard(thrown.cause));
 
 /**
  * Returns a function that sends one control request, and resolves with a response of any status but a
- * redirect. It throws upstream_redirect and what limitedControlCall throws, as far as the runtime says what
- * happened. A browser says nothing: the function then throws upstream_unreachable.
+ * redirect. Throws upstream_redirect and what limitedControlCall throws, as far as the runtime says what
+ * happened. In a browser, which does not say so, the function throws upstream_unreachable.
  */
 export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' | 'clock'>): ControlCall {
   const answered = new Set<string>();
@@ -42,7 +42,7 @@ export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' |
   );
 }
 
-/** Yields the chunks of a body by a reader: not every runtime iterates a body. Stopping early cancels it. */
+/** Yields chunks of a body by a reader, as not every runtime iterates a body. Stopping cancels the body. */
 async function* chunksOf({ body }: Response): AsyncGenerator<Uint8Array> {
   const reader = body?.getReader();
   try {
@@ -79,7 +79,7 @@ const RUNTIME_LIMITS = new Map<unknown, ErrorCode>([
   ['UND_ERR_BODY_TIMEOUT', 'stream_idle_timeout'],
 ]);
 
-/** The error for a wait that the runtime ended; undefined if it ended none. */
+/** The error for a wait that the runtime ended; undefined if the runtime ended none. */
 export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
   const code = RUNTIME_LIMITS.get(codedCause(thrown)?.code);
   const remedy =
@@ -89,7 +89,7 @@ export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
 
 /**
  * The error for a fetch that gave no response: what the runtime says about it, else upstream_unreachable. A
- * browser does not tell a page why, so there the message also names CORS, the other possible reason.
+ * browser does not tell a page why a fetch failed, so the message also names CORS in browsers.
  */
 export function unreachable(host: string, cause: unknown): PrivatemodeError {
   const known = transportError(host, codedCause(cause) ?? cause);

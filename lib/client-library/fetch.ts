@@ -1,4 +1,4 @@
-/** A fetch for any SDK, which verifies the service and encrypts before anything leaves. */
+/** A fetch for any SDK, which verifies the service and encrypts before it sends anything. */
 import { newRequestId } from '../api/error-response.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { forward } from './forward.ts';
@@ -12,20 +12,20 @@ import { verificationOf } from './verification.ts';
 export interface PrivatemodeFetch extends Fetch {
   /**
    * Verifies the service, unless it was verified lately. Resolves with all checks and the manifest if the
-   * newest verification accepted the service. Otherwise it rejects with a VerificationError, whose `verdict`
-   * says what was wrong: even if nothing could be judged, or while an older secret still protects requests.
+   * newest verification accepted the service. Otherwise rejects with a VerificationError, whose `verdict`
+   * says what was wrong, even if nothing could be judged, or while an older secret still protects requests.
    */
   verify(): Promise<Verification>;
   /** What protects requests now; undefined while no verification is in force. */
   protection(): Protection | undefined;
-  /** Ends the renewals. Later requests fail with `shutting_down`. */
+  /** Ends the renewals of the secret, after which requests fail with `shutting_down`. */
   close(): void;
 }
 
 /**
  * Makes a fetch for a client. The fetch sends each request to `apiEndpoint` under the path of its URL,
- * whatever the host of the URL: an SDK needs no base URL of its own. It verifies the service once, when it is
- * first used, renews in the background, and refuses paths outside of the endpoint table. Responses and errors
+ * whatever the host of the URL, so an SDK needs no base URL of its own. The fetch verifies the service at its
+ * first use, renews in the background, and refuses paths outside of the endpoint table. Responses and errors
  * are those of the proxy: error bodies in the format of the API, receipts as headers. Throws config_invalid
  * and unsafe_roots_refused.
  */
@@ -55,7 +55,7 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
     try {
       await session().acquire({ timeoutMs: config.verificationTimeout }, () => true);
       const { verified, error } = session().standing();
-      // A secret that is not verified was denied by the service. Without an error no renewal has failed yet.
+      // An unverified secret was denied by the service. If there is no error, no renewal has failed yet.
       return verified ? undefined : (error ?? denied());
     } catch (thrown) {
       const error = asPrivatemodeError(thrown);

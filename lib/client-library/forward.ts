@@ -17,19 +17,19 @@ import { LONGEST_PLAIN, respond } from './respond.ts';
 import { ResponseBody } from './response-body.ts';
 import { type Asked, type FetchAttempt, send } from './send.ts';
 
-/** Reads the body of a request. It is undefined without a body, and in Firefox, which has no such reader. */
+/** Reads the body of a request; undefined without a body, and in Firefox, which has no such reader. */
 type Upload = ReadableStreamDefaultReader<Uint8Array> | undefined;
 type Refuse = Parameters<typeof respond>[1]['refuse'];
 
-/** Says that the body of the request failed. Its `cause` is the error of the application. */
+/** Says that the body of the request failed. The `cause` is the application's error. */
 class UploadError extends Error {}
 
 /**
  * The response to one request of the application: receive the body → inject the salt → encrypt → upstream →
  * decrypt. A retry repeats the steps encrypt and upstream, once. An error before the response becomes a
- * response too, in the error format of the endpoint, as in the proxy: SDKs show it and know whether to try
- * again. Rejects only with what the application itself caused: the reason of the request's signal, or the
- * error of its body. `session` opens the session, or throws shutting_down.
+ * response too, in the error format of the endpoint, as in the proxy, so that SDKs show it and know whether
+ * to try again. Rejects only with what the application itself caused: the reason of the request's signal, or
+ * the error of its body. `session` opens the session, or throws shutting_down.
  */
 export async function forward(
   config: ClientConfig,
@@ -62,14 +62,14 @@ export async function forward(
     if (match.kind === 'refusal') throw match.error;
     if (match.id !== 'count_tokens')
       throw new PrivatemodeError('unknown_path', 'only the proxy has this path');
-    // Tokens are estimated here, as in the proxy: the service does not count them, and nothing is sent.
+    // Tokens are estimated locally, as in the proxy, because the service does not count them.
     const { tokens } = await takeIn(request, upload, tokenEstimateReader);
     const { headers, body } = estimateResponse(tokens, requestId);
     return new Response(body, { headers });
   } catch (caught) {
     const thrown = caught instanceof UploadError ? caught.cause : caught;
-    // Cancels the upload, as a fetch of the platform does: the application need not produce what nobody
-    // reads. Nothing waits for the cancelling, and it does not affect a body that was read to its end.
+    // Cancels the upload, as a fetch of the platform does: the application then need not produce what nobody
+    // reads. Nothing waits for the cancelling, which does not affect a body that was read to its end.
     upload?.cancel(request.signal.aborted ? request.signal.reason : thrown).catch(() => {});
     request.signal.throwIfAborted();
     if (caught instanceof UploadError) throw thrown;

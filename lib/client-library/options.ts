@@ -1,7 +1,7 @@
 /** The options with which an application makes a client, and the types of what a client returns. */
 import type { Verdict } from '../verdict/verdict.ts';
 
-/** Standard fetch. */
+/** The type of the standard fetch. */
 export type Fetch = typeof globalThis.fetch;
 
 /** What an application chooses for a client; each option has a default. */
@@ -35,20 +35,20 @@ export interface PrivatemodeOptions {
     /** Intel's host, for TDX. Default: `https://api.trustedservices.intel.com`. */
     readonly intel?: string;
   };
-  /** PEM texts of hardware roots to trust instead of the vendors': for simulators, not the real service. */
+  /** PEM texts of hardware roots to trust instead of the vendors' roots, only for simulators. */
   readonly unsafeTrustRoots?: {
     /** AMD's roots, by product line of the processor; `ark` is the root, `ask` the certificate below it. */
     readonly snp: {
       readonly [Product in 'Milan' | 'Genoa']?: { readonly ark: string; readonly ask: string };
     };
-    /** Intel's root; undefined: no TDX machine is accepted. */
+    /** Intel's root; if undefined, no TDX machine is accepted. */
     readonly tdx: { readonly root: string } | undefined;
   };
-  /** ms that a request waits for the service to be verified. Default: 30,000. */
+  /** Milliseconds that a request waits for the service to be verified. Default: 30,000. */
   readonly verificationTimeout?: number | undefined;
-  /** ms from the beginning of a request until its response has to begin. Default: 600,000. */
+  /** Milliseconds from the beginning of a request until its response has to begin. Default: 600,000. */
   readonly firstByteTimeout?: number | undefined;
-  /** ms of silence after which a response counts as broken. Default: 300,000. */
+  /** Milliseconds of silence after which a response counts as broken. Default: 300,000. */
   readonly streamIdleTimeout?: number | undefined;
   /** The fetch that sends every request. Default: the runtime's own. */
   readonly fetch?: ((url: URL | string, init?: RequestInit) => Promise<Response>) | undefined;
@@ -63,7 +63,7 @@ export interface PrivatemodeOptions {
   readonly onEpoch?: ((protection: Protection) => void) | undefined;
 }
 
-/** Options of the OpenAI client that name another host, network path or credential. They are refused. */
+/** Options of the OpenAI client that name another host, network path or credential, and are refused. */
 export const ELSEWHERE = [
   'baseURL',
   'dataResidency',
@@ -79,7 +79,7 @@ export const ELSEWHERE = [
 export interface Protection {
   /** The id of the secret that encrypts the requests. The service chose the id. */
   readonly secretId: string;
-  /** SHA-256 of the manifest that the service was verified against: compare it with the one you reviewed. */
+  /** SHA-256 of the manifest that the service was verified against, to compare with the one you reviewed. */
   readonly manifestSha256: string;
   /** When the service was verified for this secret. */
   readonly attestedAt: Date;

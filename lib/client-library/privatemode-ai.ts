@@ -14,30 +14,30 @@ export type PrivatemodeAIOptions = SdkOptions & PrivatemodeOptions;
 
 /**
  * The official OpenAI client on a fetch that verifies the service by hardware attestation before it sends
- * anything, encrypts each request for the service, and decrypts the responses. Use it like `OpenAI`; it adds
- * `verify()`, `protection` and `close()`.
+ * anything, encrypts each request for the service, and decrypts the responses. Use this class like `OpenAI`;
+ * it adds `verify()`, `protection` and `close()`.
  */
 export class PrivatemodeAI extends OpenAI {
   readonly #fetch: PrivatemodeFetch;
 
   /**
-   * Makes a client, and fetches nothing. Throws config_invalid and unsafe_roots_refused; in a browser
+   * Makes a client, and fetches nothing. Throws config_invalid and unsafe_roots_refused, and in a browser
    * OpenAIError, unless `dangerouslyAllowBrowser` is set.
    */
   constructor(options: PrivatemodeAIOptions = {}) {
     const { own, sdk } = divideOptions(options);
     // A copy of a client (`withOptions`) gets the fetch of its original, and so shares its verified session.
     const ours = isOurs(own.fetch) ? sharedBy(own.fetch, own) : openFetch(readOptions(own));
-    // The SDK keeps its options where anyone can print them. So it gets none of ours, which hold the key and
-    // the salt. With `adminAPIKey: null` the SDK takes no key from the environment either.
+    // The SDK keeps its options where anyone can print them. So the SDK gets no option of this package, such
+    // as the key and the salt. With `adminAPIKey: null` the SDK takes no key from the environment either.
     super({ ...sdk, apiKey: API_KEY, adminAPIKey: null, baseURL: BASE_URL, fetch: ours });
     this.#fetch = ours;
   }
 
   /**
    * Verifies the service, unless it was verified lately. Resolves with all checks and the manifest if the
-   * newest verification accepted the service. Otherwise it rejects with a VerificationError, whose `verdict`
-   * says what was wrong: even if nothing could be judged, or while an older secret still protects requests.
+   * newest verification accepted the service. Otherwise rejects with a VerificationError, whose `verdict`
+   * says what was wrong, even if nothing could be judged, or while an older secret still protects requests.
    */
   verify(): Promise<Verification> {
     return this.#fetch.verify();
@@ -58,7 +58,7 @@ export class PrivatemodeAI extends OpenAI {
     return super.withOptions(sdk);
   }
 
-  /** Ends the renewals in the background. Later requests fail. */
+  /** Ends the renewals in the background, after which requests fail. */
   close(): void {
     this.#fetch.close();
   }

@@ -1,6 +1,6 @@
 /**
- * The only place that reads the options of a client, each of them once. An unknown option that looks like
- * ours is refused, because ignoring it would mislead: with a misspelt pin, prompts would leave unpinned.
+ * The only place that reads the options of a client, each of them once. An unknown option that looks like a
+ * known one is refused, because ignoring it would mislead: with a misspelt `manifest`, no manifest is pinned.
  */
 import { isProductionHost } from '../attestation/roots/production.ts';
 import type { Clock } from '../clock.ts';
@@ -11,7 +11,7 @@ import { runtimeClock } from './clock.ts';
 import { ELSEWHERE, type PrivatemodeOptions } from './options.ts';
 import { ERRORS } from './remedies.ts';
 
-/** Placeholders that the SDK gets as key and host. Only the fetch below the SDK knows the real ones. */
+/** Placeholders that the SDK gets as key and host. Only the fetch below the SDK knows the real values. */
 export const API_KEY = 'privatemode';
 export const BASE_URL = 'https://privatemode.invalid/v1';
 
@@ -20,7 +20,7 @@ type Rule = readonly [isRight: (value: unknown) => boolean, what: string];
 /** The members that an object may have, or the rule for any other value. */
 type Shape = Rule | { readonly [name: string]: Shape };
 
-// The key is sent in a header. A runtime that refuses it there would quote the key in its error.
+// The key is sent in a header. A runtime that refuses the header would quote the key in its error.
 const KEY: Rule = [
   (key) => typeof key === 'string' && /^[\x21-\x7e]+$/.test(key),
   'a key: give it alone, without "Bearer", blanks or line breaks',
@@ -48,7 +48,7 @@ const whole = (unit: string, least: number, most: number): Rule => [
   `a whole number of ${unit} from ${least} to ${most}, without a unit`,
 ];
 const HOURS = whole('hours', 0, Number.MAX_SAFE_INTEGER);
-const MS = whole('ms', 1, 2 ** 31 - 1); // above this, setTimeout fires at once
+const MS = whole('ms', 1, 2 ** 31 - 1); // above this limit, setTimeout fires at once
 
 const PAIR = { ark: PEM, ask: PEM };
 const OWN: Readonly<Record<keyof PrivatemodeOptions, Shape>> = {
@@ -73,7 +73,7 @@ const TOP: readonly string[] = [...Object.keys(OWN), ...ELSEWHERE];
 const leadsElsewhere = (name: unknown): boolean => ELSEWHERE.some((each) => each === name);
 const ONLY = 'the only host is apiEndpoint, the only credential apiKey, the only network the option fetch';
 
-/** Whether this is a Uint8Array, also one of another realm, such as that of a test runner. */
+/** Whether a value is a Uint8Array, also one of another realm, such as that of a test runner. */
 export const isBytes = (value: unknown): value is Uint8Array =>
   Object.prototype.toString.call(value) === '[object Uint8Array]';
 
@@ -89,13 +89,13 @@ type OwnOptions = {
   readonly [Name in keyof PrivatemodeOptions]?: Exclude<PrivatemodeOptions[Name], undefined>;
 };
 
-/** The options of createPrivatemodeFetch. Throws config_invalid for a name that is none of them. */
+/** The options of createPrivatemodeFetch. Throws config_invalid for any other name. */
 export const ownOptions = (options: unknown): OwnOptions =>
   optionOf(options, 'createPrivatemodeFetch', OWN) as OwnOptions;
 
 /**
- * The options of PrivatemodeAI, divided into ours and those of the SDK. Throws config_invalid for a name that
- * leads elsewhere, or looks like the name of one of ours.
+ * The options of PrivatemodeAI, divided into own options and those of the SDK. Throws config_invalid for a
+ * name that leads elsewhere, or looks like the name of an own option.
  */
 export function divideOptions(options: unknown) {
   const sdk = new Map<string, unknown>();
@@ -105,7 +105,7 @@ export function divideOptions(options: unknown) {
 
 /**
  * The value of an option, if it is right. A plain object is copied without undefined members, except an
- * undefined pin, which is then refused. Members that `shape` lacks go to `others` if they are the SDK's.
+ * undefined manifest, which is then refused. Members that `shape` lacks go to `others` if they are the SDK's.
  * Throws config_invalid, also for an object whose inherited members would be missed. Errors quote no value.
  */
 function optionOf(given: unknown, place: string, shape: Shape, others?: Map<string, unknown>): unknown {
@@ -140,7 +140,7 @@ function isTheirs(name: string, value: unknown): boolean {
   return name === 'timeout' || (!/^(?:cdn|pin)/i.test(name) && meantBy(name, TOP) === undefined);
 }
 
-/** The name that was probably meant: it differs in case, `_`, `-` and two letters, or contains the other. */
+/** The name in `names` that `name` resembles, apart from case, `_`, `-` and two letters, or as a part. */
 function meantBy(name: string, names: readonly string[]): string | undefined {
   const plain = (each: string): string => each.replace(/[_-]/g, '').toLowerCase();
   const given = plain(name.slice(0, 64));

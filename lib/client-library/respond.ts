@@ -25,7 +25,7 @@ interface Asking extends Asked {
   readonly translator: Translator | undefined;
   /** Called whenever a part of the response has been decrypted, and at the end of the response. */
   readonly onAuthentic: () => void;
-  /** Makes a response that reports an error. It keeps status and rate limits of the `replaced` response. */
+  /** Makes a response that reports an error, with status and rate limits of the `replaced` response. */
   readonly refuse: (error: PrivatemodeError, replaced?: Response) => Response;
 }
 
@@ -35,8 +35,8 @@ const CHOOSES_ENCODING = !new Request('https://privatemode.invalid', {
 }).headers.has('accept-encoding');
 
 /**
- * Makes the response that the application gets. A stream is passed on event by event. If a stream turns out
- * wrong, it ends with an error event in the format of the endpoint, and then fails. Rejects with the error
+ * Makes the response that the application gets. A stream is passed on event by event. If a stream proves to
+ * be wrong, it ends with an error event in the format of the endpoint, and then fails. Rejects with the error
  * that the application gets in place of a response.
  */
 export async function respond(attempt: FetchAttempt, asking: Asking): Promise<Response> {
@@ -97,7 +97,7 @@ export async function respond(attempt: FetchAttempt, asking: Asking): Promise<Re
 }
 
 /**
- * The plaintext of a stream. It is made on demand: if the stream fails, its reader gets first what came
+ * The plaintext of a stream, which is made on demand. If the stream fails, its reader gets first what came
  * before the failure, then the bytes of `farewell`, then the error. If the application aborts, the stream
  * fails with the reason of the abort.
  */

@@ -9,7 +9,7 @@ import type { FetchAttempt } from './send.ts';
 const LONGEST_REST = 64 * 1024; // limit of the bytes that are read after the end of a response
 const ignore = (): void => {};
 
-/** The body of one attempt. Whoever does not read it to its end has to `leave` or `drain` it. */
+/** The body of one attempt. A caller that does not read the body to its end has to `leave` or `drain` it. */
 export class ResponseBody {
   readonly #attempt: FetchAttempt;
   readonly #config: ClientConfig;
@@ -73,7 +73,7 @@ export class ResponseBody {
 
   /**
    * Reads the rest and drops it, for `upstreamLinger` (lib/times.ts) at most: all that matters has come, and
-   * afterwards the connection can be used again.
+   * the connection can be used again afterwards.
    */
   drain(): void {
     const { clock } = this.#config;

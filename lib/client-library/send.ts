@@ -34,7 +34,7 @@ export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefi
   const { model, shardKey } = body ?? {};
   const cipher = match.endpoint.codec === 'none' ? undefined : new RequestCipher({ id: secretId, key });
   const encrypted = body && cipher && encryptBody(body, cipher);
-  // The body is sent whole, because browsers stream none over HTTP/1.1. It is copied: slices are short-lived.
+  // The body is sent whole, because browsers stream none over HTTP/1.1. Slices are copied: they soon change.
   const content = encrypted && Buffer.concat(Array.from(encrypted.slices, (slice) => Buffer.from(slice)));
   const head = {
     client: 'SDK' as const,
@@ -60,7 +60,7 @@ export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefi
       // would only add headers, and workers of Cloudflare do not know its value 'default'.
       ...(content === undefined && { cache }),
     });
-    // The request is held as long as the response: a garbage-collected request would forward no abort.
+    // The request is held as long as the response, as a garbage-collected request would forward no abort.
     return { epoch, cipher, request, response, abort: (): void => control.abort() };
   } catch (thrown) {
     request.signal.throwIfAborted();
@@ -71,7 +71,7 @@ export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefi
   }
 }
 
-/** Bytes that the system takes at once: a request of this size has left before its connection fails. */
+/** Bytes that the system takes at once: a request of this size is sent before its connection fails. */
 const AT_ONCE = 64 * 1024;
 
 /** Why no response came, as far as the runtime says; browsers say nothing. */

@@ -21,8 +21,8 @@ export class VerificationError extends PrivatemodeError {
 }
 
 /**
- * The newest verdict, `found`, with its manifest. Throws VerificationError unless it accepts the service and
- * nothing has failed since (`error`). A rejected service stays rejected, whatever error came later.
+ * The newest verdict, `found`, with its manifest. Throws VerificationError unless `found` accepts the service
+ * and nothing has failed since (`error`). A rejected service stays rejected, whatever failed later.
  */
 export function verificationOf(
   found: ClientVerdict | undefined,

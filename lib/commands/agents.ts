@@ -1,4 +1,4 @@
-/** The coding agents that `run` starts, and the check for arguments that would undo its settings. */
+/** The coding agents that `run` starts, and the check for arguments that would undo the settings of `run`. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Clock } from '../clock.ts';
@@ -14,8 +14,8 @@ import { PI } from './agents/pi.ts';
 const AGENTS: Readonly<Record<string, Agent>> = { claude: CLAUDE, opencode: OPENCODE, codex: CODEX, pi: PI };
 
 /**
- * Variables that agents do not get: they choose where clients send prompts and telemetry, or are the keys
- * that clients would send along.
+ * Variables that agents do not get, because they decide where clients send prompts and telemetry, or hold
+ * keys that clients would send.
  */
 export const REMOVED = /^(?:ANTHROPIC_|CLAUDE_CODE_USE_|OPENAI_|OTEL_|PRIVATEMODE_)/i;
 
@@ -26,8 +26,8 @@ export const withoutKeys = (env: Environment): Environment =>
 export const AGENT_NAMES: readonly string[] = Object.keys(AGENTS);
 
 /**
- * The agent of that name. `url`: the URL of the proxy, for the message about other clients. Throws
- * config_invalid if the table has no such agent.
+ * Returns the agent called `name`. `url` is the URL of the proxy, for the message about other clients. Throws
+ * config_invalid if AGENTS has no agent of that name.
  */
 export function agentOf(name: string, url: string): Agent {
   if (Object.hasOwn(AGENTS, name)) return AGENTS[name] as Agent;
@@ -39,8 +39,8 @@ export function agentOf(name: string, url: string): Agent {
 
 /**
  * Throws config_invalid for the first argument that would undo the settings of `run`. Each argument, also
- * after `--`, is checked as the beginning of an option, and as the value of the argument before it: some
- * agents take even `--` for the value of an option.
+ * after `--`, is checked as the beginning of an option, and as the value of the argument before it, because
+ * some agents take even `--` for the value of an option.
  */
 export function refuseBypass(name: string, { refused }: Agent, args: readonly string[]): void {
   for (const [index, argument] of args.entries()) {

@@ -15,8 +15,8 @@ interface Answer {
 const MOST_BYTES = 64 * 1024 * 1024;
 
 /**
- * Sends a GET to a proxy on this network, and returns the response. `fetch` would refuse some ports, and use
- * HTTP proxies of the environment. Throws Node's errors, and an error if the response is late or too long.
+ * Sends a GET to a proxy on this network, and returns the response. `fetch` is not used: it refuses some
+ * ports, and obeys proxy variables. Throws Node's errors, and an error if the response is late or too long.
  */
 export async function getText(clock: Clock, target: RequestOptions, timeoutMs: number): Promise<Answer> {
   const control = new AbortController();

@@ -53,7 +53,7 @@ async function runClients({ given, words: [word, ...names], io }: Invocation): P
   return 0;
 }
 
-/** Gives each client a token, and makes the file if there is none. Throws config_invalid. */
+/** Adds a token for each client, and creates the file if it is missing. Throws config_invalid. */
 function addTokens(names: readonly string[], path: string, keyFile: string | undefined, io: Io): void {
   // The error does not quote the file's name, which may be the key itself, given by mistake.
   if (keyFile !== undefined && !existsSync(resolve(dirname(path), keyFile)))
@@ -71,7 +71,7 @@ function addTokens(names: readonly string[], path: string, keyFile: string | und
     return [...clients.values()];
   });
   const { stdout, stderr, clock } = io;
-  // A terminal shows both lines, and a script reads only the second.
+  // A terminal shows stderr and stdout, and a script reads only the tokens on stdout.
   for (const [name, token] of fresh) {
     stderr.write(`The token of ${name}, which is shown this once and stored nowhere:\n`);
     stdout.write(`${token}\n`);
@@ -90,15 +90,15 @@ const LOG_LINE = '"The clients file, or a key in it, was read again"';
 
 /**
  * Takes a client out of the file, and waits until the running proxy uses the file. Throws config_invalid if
- * the file has no such client. If the proxy is not seen to use the file, the client may still have access:
- * this is config_invalid, too.
+ * the file has no such client, and if the proxy is not seen to use the new file, because the client may then
+ * still have access.
  */
 async function revoke(name: string, path: string, admin: HostPort | undefined, { stdout, clock }: Io) {
-  readList(path); // throws if there is no file, instead of making one
+  readList(path); // throws if the file is missing, instead of creating it
   const { sha256 } = changeFile(path, (before) => {
     const clients = before.filter((client) => client.name !== name);
     if (clients.length < before.length) return clients;
-    // The name is not quoted: it may be a token.
+    // The message does not quote the name, which may be a token.
     throw invalid(`${path} has no client of that name; "clients list" shows all names`);
   });
   stdout.write(`${name} is no longer in ${path}.\n`);
@@ -118,7 +118,7 @@ async function revoke(name: string, path: string, admin: HostPort | undefined, {
   stdout.write('The running proxy uses the new list now; running requests continue.\n');
 }
 
-/** The list for a person: one line per client, with the file's names of members. `now`: ms since 1970. */
+/** The list for a person: one line per client, with the member names of the file. `now`: ms since 1970. */
 function listed(entries: readonly ClientEntry[], now: number): string {
   const widest = Math.max(...entries.map(({ name }) => name.length));
   const lines = entries.map(({ name, tokens, expires = Infinity, limits, models, endpoints }) => {
@@ -141,10 +141,10 @@ function readList(path: string) {
 
 /**
  * Changes the file, and returns its clients and its SHA-256. The file is written in place, so that owner,
- * group, mode, ACL and mounts stay: a container that has mounted it would keep the old file after a rename. A
- * gateway that reads a half-written file keeps its list, because a truncated JSON object is never valid JSON.
- * A copy of the old list keeps other commands away while the file is written, and stays after a crash. Throws
- * config_invalid.
+ * group, mode, ACL and mounts stay: a container that has mounted the file would keep the old file after a
+ * rename. A gateway that reads a half-written file keeps its list, because a truncated JSON object is never
+ * valid JSON. A copy of the old list keeps other commands away while the file is written, and stays after a
+ * crash. Throws config_invalid.
  */
 function changeFile(path: string, change: (before: readonly Client[]) => readonly Client[]) {
   const isThere = existsSync(path);

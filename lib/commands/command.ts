@@ -10,7 +10,7 @@ import { printable } from '../text.ts';
 /** A terminal, or a stream in its place. */
 export interface Output {
   write(text: string): unknown;
-  /** Absent if no write can fail. The event `error` means that the reader is gone. */
+  /** `once` is absent if no write can fail. The event `error` means that the reader is gone. */
   once?(event: 'error' | 'drain', listener: () => void): unknown;
   readonly isTTY?: boolean;
   readonly columns?: number;
@@ -21,11 +21,11 @@ export interface Io {
   readonly stdout: Output;
   readonly stderr: Output;
   readonly clock: Clock;
-  /** The command that starts the program, for lines to copy; absent if the proxy ends with the program. */
+  /** The command that starts the program, for lines that users copy; absent if the proxy ends with it. */
   readonly program?: string;
 }
 
-/** A command line, as the command gets it. */
+/** A parsed command line, as a command gets it. */
 export interface Invocation {
   readonly given: Given;
   /** The words after the command's name: one of the forms in `words` of the command. */
@@ -63,7 +63,7 @@ export interface Command {
 export const HELP = setting('help', BOOLEAN, { short: 'h', help: 'Print this help.' });
 
 /**
- * Runs the command of that name. `line`: the arguments after the name. Returns the exit code. Throws
+ * Runs the command called `name`. `line`: the arguments after the name. Returns the exit code. Throws
  * config_invalid, and what the command throws.
  */
 export async function runCommand(

@@ -12,7 +12,7 @@ import { getText, parsedJson } from './ask-proxy.ts';
 
 /** The proxy as `run` reaches it. */
 export interface Reached {
-  /** http://HOST:PORT, or https://HOST:PORT of a gateway. */
+  /** The URL of the proxy: http://HOST:PORT, or https://HOST:PORT of a gateway. */
   readonly url: string;
   /** The headers with the key of the agent: the token of --token, or else the placeholder. */
   readonly headers: Readonly<Record<string, string>>;
@@ -34,7 +34,7 @@ export interface Offer {
   readonly aliases: readonly string[];
 }
 
-/** Asks which program listens. Throws config_invalid if none does, or another program than the proxy. */
+/** Asks which program listens. Throws config_invalid unless the proxy listens. */
 export async function aboutProxy(proxy: Reached, clock: Clock): Promise<About> {
   const about = (await ask(proxy, '/v1', clock, clock.times.ownModelsTimeout)) as About | null | undefined;
   if (about?.name === 'privatemode-proxy') return about;
@@ -59,7 +59,7 @@ export async function offerOf(proxy: Reached, name: string, { needs }: Agent, cl
 }
 
 /**
- * Sends a GET with the key of the agent. Returns the JSON of the response; undefined if it is no JSON. Throws
+ * Sends a GET with the key of the agent. Returns the parsed response, or undefined if it is no JSON. Throws
  * config_invalid if there is no response, or an error of the proxy; the message says what to do.
  */
 async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, timeoutMs: number) {
@@ -82,7 +82,7 @@ async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, ti
   );
 }
 
-/** The most models that an agent is told: honest services list fewer, and a variable holds no more. */
+/** The most models that an agent is told, as honest services list fewer and a variable holds no more. */
 const MOST_MODELS = 100;
 
 /** The most tokens of a response: Claude Code and opencode ask for 32,000 if nobody sets a limit. */
@@ -95,7 +95,7 @@ export const limitsOf = (context: number): Model['limits'] => ({
 });
 
 /**
- * The model of an entry in the list; none if its name must not stand in a configuration. Nothing
+ * The model of a list entry, or none if an agent's configuration must not have its name. Nothing
  * authenticates the list, and agents interpret some texts: opencode replaces `{env:NAME}` by the variable
  * NAME. Context windows that no honest list would state are ignored.
  */
@@ -112,8 +112,8 @@ export const isCovered = (aliases: readonly string[], model: string): boolean =>
 export const shown = (models: readonly Model[]): string => models.map(({ name }) => name).join(', ');
 
 /**
- * The model to use if none was chosen: the only model of the service, or else the agent's own model if an
- * alias stands for it. Throws config_invalid with the names of all models.
+ * The model to use by default: the only model of the service, or else the agent's own model if an alias
+ * stands for the agent's model. Throws config_invalid with the names of all models.
  */
 export function nameFor({ ownModel }: Agent, { models, aliases }: Offer): string {
   const [only, ...others] = models.filter(({ name }) => !aliases.includes(name));

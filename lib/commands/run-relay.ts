@@ -1,6 +1,6 @@
 /**
- * The port that `run` opens for an agent. It passes requests to the proxy only, and tells the agent when the
- * proxy is gone.
+ * The port that `run` opens for an agent, which passes requests only to the proxy, and tells the agent when
+ * the proxy is gone.
  */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -14,13 +14,13 @@ import { aboutProxy, type Reached } from './run-models.ts';
 /**
  * Opens a port on loopback that passes requests on to the proxy, and its responses back. If the proxy is
  * gone, a request gets 503 and a message that says what to do; a response that has begun is cut off. Before
- * each request, GET /v1 checks who listens: another program may have taken the proxy's port meanwhile.
+ * each request, GET /v1 checks which program listens, as another may have taken the proxy's port.
  */
 export async function startRelay(reached: Reached, clock: Clock) {
   const { url, headers, ca } = reached;
   let prompts = 0;
   let failed = 0;
-  /** In front of a gateway the key is random, so that no other program here can use the owner's token. */
+  /** For a gateway the key is random, so that no other program on this machine can use the owner's token. */
   const key = ca === undefined ? KEY : randomUUID();
   const isAgents = ({ headers: { authorization, 'x-api-key': given } }: IncomingMessage): boolean =>
     authorization === `Bearer ${key}` || given === key;
@@ -38,7 +38,7 @@ export async function startRelay(reached: Reached, clock: Clock) {
     } catch (thrown) {
       return refuse(req, res, `${(thrown as Error).message}. Then this session goes on`);
     }
-    if (res.destroyed) return; // the agent hung up, and nothing would end the request to the proxy
+    if (res.destroyed) return; // the agent has left, so nothing would end a request to the proxy
     proxy.web(req, res, isAgents(req) ? { headers } : {}, () => {
       if (res.headersSent || res.destroyed) return;
       refuse(req, res, `the proxy on ${url} ended the connection without a response: its log says why`);
@@ -73,8 +73,8 @@ export async function startRelay(reached: Reached, clock: Clock) {
      */
     prompts: () => prompts,
     /**
-     * How many requests got no response. A response that broke off does not count: the service may be the
-     * cause.
+     * How many requests got no response. A response that broke off does not count, because the service may be
+     * the cause.
      */
     failed: () => failed,
     close(): void {

@@ -54,13 +54,13 @@ The exit code is that of the agent, or 1 if it was not started.`,
   run: runAgent,
 };
 
-/** The path of a file, given as @FILE. A text without @ may be the token itself, so it is not quoted. */
+/** The path of a file, given as @FILE. A text without @ may be the token itself, so no error quotes it. */
 function parseTokenFile(flag: string, given: string): string {
   if (/^@./.test(given)) return given.slice(1);
   throw invalid(`${flag} wants @FILE, the file that holds the token`);
 }
 
-/** Where the proxy is, and the key for requests to it. Throws config_invalid. */
+/** The URL of the proxy, and the headers and authorities for requests to it. Throws config_invalid. */
 function reached({ listenAddress, port, url, token, print }: Values, env: Environment): Reached {
   if (url === undefined && socketPath(listenAddress) !== undefined)
     throw invalid(
@@ -135,7 +135,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
   }
 }
 
-/** A warning if the model may cause trouble, otherwise empty. `name`: the name of the agent. */
+/** A warning if the model is not listed or its limits are unknown, else empty. `name`: the agent's name. */
 function warning(name: string, { name: model, limits }: Model, { models, aliases }: Offer): string {
   const which = printable(model);
   const isKnown = models.some((listed) => listed.name === model) || isCovered(aliases, model);
@@ -147,7 +147,7 @@ function warning(name: string, { name: model, limits }: Model, { models, aliases
 
 /**
  * Writes the file that the agent reads, into the user's state directory (XDG Base Directory Specification),
- * and returns its path; empty if the agent reads none. Throws config_invalid if the file cannot be written.
+ * and returns its path, or an empty text if the agent reads no file. Throws config_invalid if writing fails.
  */
 async function keptFile({ file }: Agent, { XDG_STATE_HOME = '' }: Environment): Promise<string> {
   if (file === undefined) return '';

@@ -15,8 +15,8 @@ import { VERSION } from '../version.ts';
 
 /**
  * Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT, the --shutdown-delay and a
- * drain. After a permanent error it drains without a delay, because the proxy was not ready anyway. It then
- * throws the error, which becomes the last line of the log, where people and log collectors look first.
+ * drain. After a permanent error the proxy drains without a delay, as it was not ready anyway. The function
+ * then throws the error, which becomes the last line of the log, where people and log collectors look first.
  */
 export async function run(
   config: Config,
@@ -46,7 +46,7 @@ export async function run(
     } else portClosing.abort();
     stopping = true;
   };
-  // The system also sends SIGHUP when a terminal closes. The proxy then stops: nobody would see it any more.
+  // When a terminal closes, the system also sends SIGHUP, and the proxy stops, as nobody could see it.
   const onTerminal = isatty(process.stderr.fd);
   const hangUp = (): void => {
     if (!onTerminal || isatty(process.stderr.fd)) proxy?.reload();
@@ -82,7 +82,7 @@ export async function run(
   await ended;
   log.info('Shutting down server');
   proxy.announceStop();
-  // A socket of systemd stays open for the next process, so it needs no delay.
+  // A socket of systemd stays open for the next process, so the shutdown needs no delay.
   const hasDelay = fatal === undefined && inheritedSocket(process.env) === undefined;
   const delay = hasDelay ? config.shutdownDelay : 0;
   const managerTold = manager.stopping(delay + config.shutdownGrace);
@@ -101,7 +101,7 @@ export async function run(
 }
 
 /**
- * Ends the process at once, by sending it the signal; running responses are cut off. process.exit() alone
+ * Ends the process at once, by sending it the signal, which cuts off running responses. process.exit() alone
  * would wait for a disk that does not answer (docs/architecture.md H42).
  */
 function endNow(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL', log: Logger, why: string): never {

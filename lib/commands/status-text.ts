@@ -7,7 +7,7 @@ const MOST_ROWS = 8;
 
 const styleOf = (tone: Tone): Style => (tone === 'warn' ? 'caution' : tone);
 
-/** The text, ending with a line feed. */
+/** Returns the text of a view, which ends with a line feed. */
 export function toText(view: readonly Section[], colours: boolean): string {
   const paint = painter(colours);
   const parts = view.map(({ title, note = '', tone, rows = [], table = [], isFolded }) => {

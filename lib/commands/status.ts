@@ -50,7 +50,7 @@ async function showReadiness({ given, io: { stdout, stderr, clock } }: Invocatio
   const path = socketPath(listenAddress);
   const host = reachableHost(listenAddress);
   const place = path === undefined ? { host, port } : { socketPath: path };
-  // The certificate is the operator's own and need not name loopback; this request holds no secret.
+  // The certificate is not checked, as it need not name loopback, and the request holds no secret.
   const tls = tlsCertPath === undefined ? {} : { protocol: 'https:', rejectUnauthorized: false };
   const timeout = clock.times.healthcheckTimeout;
   try {
@@ -68,8 +68,8 @@ async function showReadiness({ given, io: { stdout, stderr, clock } }: Invocatio
 }
 
 /**
- * Returns the exit code that the report leads to, or 0 after --watch was ended. Without --admin-address it is
- * the exit code of `healthcheck`. Throws config_invalid for a wrong flag, and if no proxy responds.
+ * Returns the exit code that the report leads to, or 0 after --watch was ended. Without --admin-address,
+ * returns the exit code of `healthcheck`. Throws config_invalid for a wrong flag, and if no proxy responds.
  */
 async function showStatus(asked: Invocation): Promise<number> {
   const { stdout, stderr, clock } = asked.io;
@@ -104,7 +104,7 @@ async function showStatus(asked: Invocation): Promise<number> {
     if (stdout.isTTY && !json) stdout.write(redrawn(text, stdout.rows));
     else stdout.write(json ? text : `${text}\n`);
     await pause(clock, clock.times.statusInterval, ended.signal, 'waiting').catch(() => {});
-    // Asking goes on while the proxy restarts.
+    // The command goes on asking while the proxy restarts.
     if (!ended.signal.aborted) ({ text } = await look().catch(failed));
   }
   process.off('SIGINT', end);
@@ -120,8 +120,8 @@ function exitCodeOf({ verification: { verified, verdict }, conditions }: StatusR
 }
 
 /**
- * Overwrites a terminal of so many rows line by line, so that nothing flickers. Text that is too wide or too
- * high for the terminal is left out: line wrapping is off meanwhile.
+ * Overwrites a terminal of `rows` rows line by line, so that nothing flickers. Text that is too wide or too
+ * high for the terminal is left out, because line wrapping is off meanwhile.
  */
 function redrawn(text: string, rows = Number.POSITIVE_INFINITY): string {
   const lines = text.trimEnd().split('\n');

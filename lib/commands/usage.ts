@@ -38,7 +38,7 @@ async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promis
   const directories = [...new Set(dir.map(receiptsDirectory))];
   const report = await sumUsage(directories, since, until, by);
   const period = (name: string, word: string) => {
-    const date = given.values.get(name); // as the user wrote it
+    const date = given.values.get(name); // the date as the user wrote it
     return date === undefined ? '' : ` ${word} ${date}`;
   };
   const what = `${period('since', 'since')}${period('until', 'before')} in ${directories.join(', ')}`;

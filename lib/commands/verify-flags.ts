@@ -1,6 +1,6 @@
 /**
- * The command line of `verify`: the flags (those of the proxy and its own), the request they describe, and
- * the help text.
+ * The command line of `verify`: the flags (those of the proxy and its own), the request that the flags
+ * describe, and the help text.
  */
 import { NONCE_BYTES } from '../attestation/document-checks.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
@@ -55,7 +55,7 @@ export function verifyRequest(given: Given, env: Environment = {}): LiveRequest 
   const [time, another] = ['at', 'receipts-dir'].filter((name) => given.values.has(name));
   if (saved === undefined) {
     if (time !== undefined) throw invalid(`--${time} is for a record: name it with --saved FILE`);
-    const service = withEnvironment(given, env); // for a record, variables of the proxy do not count
+    const service = withEnvironment(given, env); // the variables of the proxy do not count for a record
     const values = new Map(service.values);
     if (!values.has('api-key'))
       throw invalid(

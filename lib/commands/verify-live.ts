@@ -66,7 +66,7 @@ export async function verifyLive(
   return { verdict, report, warnings, keep: save === undefined ? save : () => keepRecord(save, record) };
 }
 
-/** Returns the verdict, and the exchange that led to it. No exchange: there was no evidence to judge. */
+/** Returns the verdict, and the exchange that led to it, unless there was no evidence to judge. */
 async function attestOnce(
   deps: AttestDeps,
   expected: () => Promise<Uint8Array>,

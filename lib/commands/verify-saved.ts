@@ -16,7 +16,7 @@ import type { Verdict } from '../verdict/verdict.ts';
 import { VERSION } from '../version.ts';
 import type { SavedRequest } from './verify-flags.ts';
 
-/** A verification: its verdict, the facts for the report, and the warnings beside it. */
+/** A verification: its verdict, the facts for the report, and the warnings to print. */
 export interface Verified {
   readonly verdict: Verdict;
   readonly report: Report;
@@ -62,8 +62,8 @@ export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now:
 }
 
 /**
- * When the service was attested in that exchange: the time in the first receipt that names the exchange and
- * is signed with the key of its file. Throws verify_input_invalid if there is none.
+ * When the service was attested in an exchange: the time in the first receipt that names the exchange and is
+ * signed with the key of its file. Throws verify_input_invalid if there is no such receipt.
  */
 async function receiptOf(exchange: string, workspace: string) {
   const directory = receiptsDirectory(workspace);
@@ -107,7 +107,7 @@ const unusable = (path: string, defect: string): PrivatemodeError =>
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** A warning if the record states another verdict; another version may write the same verdict otherwise. */
+/** A warning if the record states another verdict; another version may write the same verdict differently. */
 function difference(stated: Json, verdict: Verdict, version: string): string | undefined {
   const [then, now] = [partsOf(stated), partsOf({ ...verdict })];
   const names = Object.keys({ ...then, ...now }).filter((name) => !isDeepStrictEqual(then[name], now[name]));

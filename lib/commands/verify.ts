@@ -23,7 +23,7 @@ async function printVerdict({ given, env, io }: Invocation): Promise<number> {
   const { verdict, report, warnings, keep } =
     request.mode === 'record'
       ? await verifySaved(request, new Date(clock.now()))
-      : // Load the network code only for this mode.
+      : // Load the network code only to verify a live service.
         await (await import('./verify-live.ts')).verifyLive(request, env, clock, onStep);
   for (const warning of [...warnings, report.roots && foreignRoots(report.roots)])
     if (warning) stderr.write(`${warning}\n`);

@@ -12,7 +12,7 @@ export interface InferenceSecret {
 /** Makes the message of a long plaintext in three parts of ASCII: `head`, what `update` writes, `final`. */
 export type MessageSealer = ReturnType<typeof sealerOf>;
 
-/** `id:nonce:` of a message. The values are not checked, but a JSON string must hold them without escapes. */
+/** The start `id:nonce:` of a message, with any values that a JSON string can hold without escapes. */
 const HEAD = /^[ !#-9;-[\]-~]*:[ !#-9;-[\]-~]*:$/;
 
 const internal = (message: string) => new PrivatemodeError('internal', message);
@@ -21,19 +21,19 @@ const malformed = () =>
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 
 /**
- * The cipher of one attempt. Its random nonce and its two counters authenticate a response, so the id and the
- * nonce that a response states are not checked. Throws `internal` after 2^32 messages. `options` are for
- * tests: a nonce and ivs of 12 bytes, and the start of both counters.
+ * The cipher of one attempt. The cipher's random nonce and two counters authenticate a response, so the id
+ * and the nonce that a response states are not checked. Throws `internal` after 2^32 messages. `options` are
+ * for tests: a nonce and ivs of 12 bytes, and the start of both counters.
  */
 export class RequestCipher {
-  /** Whether a response message has come, even one that does not open. Other text does not count as one. */
+  /** Whether an encrypted message has arrived, even one that fails to decrypt; other text does not count. */
   hasReceived = false;
   readonly #key: SecretKey;
   readonly #ivs: (() => Uint8Array) | undefined;
   readonly #prefix: string;
   readonly #first: number;
   readonly #aad = Buffer.alloc(IV_BYTES + 4); // the nonce, as long as an iv, and a message number
-  readonly #sentIvs: string[] = []; // ivs in hex; a gateway could send our own messages back as a response
+  readonly #sentIvs: string[] = []; // hex ivs: a gateway could send our own messages back as a response
   #received = 0;
   #failure: unknown;
   #head: string; // `id:nonce:` of the last message, which most messages of a response share
@@ -56,7 +56,7 @@ export class RequestCipher {
     return this.#prefix.length + 2 * (IV_BYTES + plaintextBytes + TAG_BYTES) + 2;
   }
 
-  /** Returns messages in quotes, or sealers for long ones. Throws `internal` after a response message. */
+  /** Returns messages in quotes, or sealers for long ones. Throws `internal` once a response arrived. */
   seal(plaintexts: readonly Uint8Array[]): (string | MessageSealer)[] {
     return plaintexts.map((plaintext) => {
       if (this.hasReceived || this.#failure !== undefined) throw internal('sealing after the response began');

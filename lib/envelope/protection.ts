@@ -1,4 +1,4 @@
-/** The interface to body encryption. Another generation of the protocol changes only lib/envelope. */
+/** The interface to body encryption. A new protocol version would change only lib/envelope. */
 import type { SecretKey } from '#crypto';
 
 export { type InferenceSecret, type MessageSealer, notAuthentic, RequestCipher } from './message-cipher.ts';
@@ -15,7 +15,7 @@ export interface ProtectedAttempt {
   /** Which certificates of its GPUs the service should accept. */
   readonly gpuPolicy: {
     readonly allowUnknown: boolean; // whether to accept certificates unknown to NVIDIA's status service
-    readonly gracePeriodHours: number; // how long a revoked certificate is accepted; 0: not at all
+    readonly gracePeriodHours: number; // how long a revoked certificate is accepted; if 0, never
   };
   readonly nowMs: number; // ms since 1970, by the wall clock
 }

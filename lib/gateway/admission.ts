@@ -1,4 +1,4 @@
-/** Decides from the head of a request what the request is, before anything is done for it. */
+/** Decides from the head of a request whether it is admitted, and what it asks for. */
 import type { IncomingMessage } from 'node:http';
 import { type Client, requireEndpoint } from '../access/authenticate-client.ts';
 import type { LocalId } from '../api/endpoints.ts';
@@ -18,8 +18,8 @@ const OPEN: ReadonlySet<LocalId> = new Set<LocalId>(['root', 'healthz', 'readyz'
 
 /**
  * Checks in this order: an ambiguous head, a preflight, a foreign web page, an unknown client, a client that
- * may not use the endpoint. `client` is set even if its request is refused. `cors`: headers of responses.
- * Never throws: a fault of the program becomes a refusal.
+ * may not use the endpoint. `client` is set even if its request is refused. `cors`: the CORS headers. Never
+ * throws: a fault of the program becomes a refusal.
  */
 export function admit(
   deps: Pick<GatewayDeps, 'cors' | 'clients' | 'key' | 'settings' | 'createTranslator'>,
@@ -39,8 +39,8 @@ export function admit(
     const sent = { authorization, apiKeyHeader: apiKeyHeader as string | undefined };
     const isOpen = found.kind === 'refusal' || (found.kind === 'local' && OPEN.has(found.id));
     const needsClient = deps.clients !== undefined && !isOpen;
-    // A foreign page that DNS rebinding leads here has no valid key. So a request with a key is a program's,
-    // if we (--clients) or the service check the key. Nobody checks a key that the configured key replaces.
+    // A foreign page that uses DNS rebinding has no valid key. So a request with a key is a program's, if the
+    // proxy (--clients) or the service checks the key. Nobody checks a key that the configured key replaces.
     const { apiKeyFallback: fallback } = deps.settings;
     const leaves =
       found.kind === 'endpoint' && !isReplaced({ ...sent, configuredKey: deps.key.value(), fallback });

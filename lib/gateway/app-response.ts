@@ -1,4 +1,4 @@
-/** The response to an application: receipts and dumps observe it, and each chunk leaves as one buffer. */
+/** The response to an application: receipts and dumps observe it, and each chunk is sent as one buffer. */
 import { createHash } from 'node:crypto';
 import { type IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { BodyDigest } from '../receipts/receipt.ts';
@@ -27,8 +27,8 @@ export class BodyHash implements ResponseObserver {
 type Method<Result> = (...args: unknown[]) => Result;
 
 /**
- * Node passes the size, the data and the line end of a chunk (RFC 9112 7.1) to the socket one by one. Passed
- * as one buffer, a token costs 7 % less (`stream_cpu_per_token`). Node writes the head. Strings are UTF-8.
+ * Node passes the size, the data and the line end of a chunk (RFC 9112 7.1) to the socket one by one. In one
+ * buffer, a token costs 7 % less CPU time (`stream_cpu_per_token`). Node writes the head. Strings are UTF-8.
  */
 export class AppResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
   readonly observers: ResponseObserver[] = []; // observers see all that is written after they were added
@@ -37,7 +37,7 @@ export class AppResponse<Request extends IncomingMessage = IncomingMessage> exte
   override writeHead(...args: unknown[]): this {
     (super.writeHead as Method<this>)(...args);
     this.inChunks = this.chunkedEncoding;
-    this.chunkedEncoding = false; // the head is made; this only keeps Node from framing chunks itself
+    this.chunkedEncoding = false; // set after the head is made, to keep Node from framing the chunks itself
     if (this.observers.length === 0) return this;
     const given = args.at(-1);
     const headers = Object.entries(
@@ -58,7 +58,7 @@ export class AppResponse<Request extends IncomingMessage = IncomingMessage> exte
     return hasRoom;
   }
 
-  /** Stops reading from a client that is behind with reading: each byte of it would restart `readerWait`. */
+  /** Stops reading from a client that does not read: each byte that it sends would restart `readerWait`. */
   #holdClient(): void {
     const { socket } = this;
     if (socket === null || !socket.writableNeedDrain || !this.req.complete || socket.isPaused()) return;
@@ -71,7 +71,7 @@ export class AppResponse<Request extends IncomingMessage = IncomingMessage> exte
   }
 }
 
-/** A chunk: its size in hex, line end, data, line end. Empty data would end the body, and makes no chunk. */
+/** A chunk: its size in hex, line end, data, line end. Empty data makes no chunk: that would end the body. */
 function inOneBuffer(chunk: Uint8Array | string): Uint8Array | string {
   if (chunk.length === 0) return chunk;
   const data = typeof chunk === 'string' ? Buffer.from(chunk) : chunk;

@@ -6,7 +6,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { AUDIT_HEADERS } from '../http-rules/headers.ts';
 
 export interface CorsPolicy {
-  readonly allowedOrigins: readonly string[]; // as browsers write them; `*`: any; empty: CORS is off
+  readonly allowedOrigins: readonly string[]; // as browsers write them; `*` is any; if empty, CORS is off
   readonly ownNames: readonly string[]; // host names in lower case; those of --allowed-hosts may have a port
 }
 
@@ -15,11 +15,11 @@ export const saysBrowser = (headers: IncomingHttpHeaders): boolean =>
   headers['user-agent']?.startsWith('Mozilla/') === true;
 
 /**
- * Returns origin_forbidden for a web page that may not spend our key. Programs, which send neither Origin nor
- * Sec-Fetch-Site, and pages of allowed origins pass. Of other pages only our own pass: Sec-Fetch-Site is
- * `same-origin` or `none` (the address bar) or, without it, Origin equals Host. DNS rebinding makes a foreign
- * page look like our own, so the host must be localhost, an IP literal or a known name of ours. Such a page
- * sends neither header with a GET over plain HTTP: `looksLikeBrowser` tells it from a program.
+ * Returns origin_forbidden for a web page that may not use our key. Programs, which send neither Origin nor
+ * Sec-Fetch-Site, and pages of allowed origins pass. Of other pages only the proxy's own pass: Sec-Fetch-Site
+ * is `same-origin` or `none` (the address bar) or, without it, Origin equals Host. DNS rebinding makes a
+ * foreign page look like our own, so the host must be localhost, an IP literal or a known name of the proxy.
+ * A foreign page sends neither header with a GET over plain HTTP: `looksLikeBrowser` tells it from a program.
  */
 export function foreignPage(headers: IncomingHttpHeaders, policy: CorsPolicy, looksLikeBrowser: boolean) {
   const { origin, host, 'sec-fetch-site': site } = headers;
@@ -51,7 +51,7 @@ export function corsHeaders(origin: string | undefined, policy: CorsPolicy): Rec
   return { 'access-control-allow-origin': origin, ...exposed, vary };
 }
 
-/** The headers of the response to a preflight. Undefined: no preflight, or an origin that is not allowed. */
+/** The headers of the response to a preflight. Undefined for other requests and for other origins. */
 export function preflightHeaders(method: string, requested: IncomingHttpHeaders, policy: CorsPolicy) {
   const { origin, 'access-control-request-headers': wanted } = requested;
   const isPreflight = method === 'OPTIONS' && requested['access-control-request-method'] !== undefined;

@@ -36,16 +36,16 @@ export interface GatewayDeps {
   readonly upstream: Upstream;
   readonly settings: GatewayOptions;
   readonly clock: Clock;
-  /** The configured key, read anew each time, because a key file may change. `origin`: where it is from. */
+  /** The configured key, read anew at each use, as a key file may change. `origin`: where the key is from. */
   readonly key: { readonly value: Text; readonly origin?: Text | undefined };
   readonly ownKeys?: Pick<OwnKeys, 'refused' | 'answered'> | undefined;
   readonly service?: ServiceWatch | undefined;
-  /** `shared`: the salt of requests without a salt; undefined: each such request gets a random salt. */
+  /** `shared`: the salt of requests without a salt; if undefined, each of them gets a random salt. */
   readonly salt: { readonly shared: string | undefined };
   readonly aliases?: AliasTable | undefined;
   readonly createTranslator?: ((requestId: string) => Translator) | undefined;
   readonly cors: () => CorsPolicy;
-  /** The known clients; undefined: everybody who reaches the gateway may use it. */
+  /** The known clients. If undefined, everybody who reaches the gateway may use it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
   readonly gate?: RequestGate | undefined;
   readonly memory: Readonly<Record<MemoryBudget['of'], MemoryBudget>>;
@@ -54,6 +54,6 @@ export interface GatewayDeps {
   readonly metrics: { readonly counters: Counters; readonly observe: (request: Finished) => void };
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
   readonly dump?: Dump | undefined;
-  /** Aborted when the grace period of a shutdown is over. Its reason is the error that applications get. */
+  /** Aborted, with the error for applications as its reason, when the grace period of a shutdown is over. */
   readonly terminate: AbortSignal;
 }

@@ -20,7 +20,7 @@ type Outcome = keyof typeof OUTCOMES;
 
 /**
  * Reports an exchange whose response has been closed. The log quotes only two things that a client sent: the
- * model, which leaves in clear, and an origin, if it looks like one that a browser sends.
+ * model, which is sent in clear, and the origin, if it has the form that browsers send.
  */
 export function reportEnd(exchange: Exchange): void {
   const { deps, req, res, match, client, requestId, stats, alias, toolsLeftOut } = exchange;
@@ -109,8 +109,8 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
 }
 
 /**
- * Tells the service watch whether this exchange got through to the service, if that is known. An error above
- * 499 that is not authentic is a gateway's. An upload that is cut tells nothing: the body may be too large.
+ * Tells the service watch whether this exchange got through to the service, if that is known. An
+ * unauthenticated error above 499 is a gateway's. A cut upload proves nothing, as the body may be too large.
  */
 function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Outcome): void {
   const { service } = deps;
@@ -127,7 +127,7 @@ function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Ou
   }
 }
 
-/** How far the response had come. A whole response leaves in one piece: its phase is `before_headers`. */
+/** The phase in which a response ended: a whole response, which is sent at once, has `before_headers`. */
 function phaseOf({ decrypter, stats }: Exchange) {
   if (decrypter === undefined) return 'before_headers';
   return stats.firstChunkAt === undefined ? 'before_first_token' : 'mid_stream';
@@ -140,7 +140,7 @@ const ORIGIN =
 /** A plain word or a version number, but nothing that could be an id, a key or a text. */
 const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
 
-/** The path for the log, without a query: that of the row, else the first segment if it is a plain word. */
+/** The path for the log, without a query: the row's path, else the first segment if it is a plain word. */
 export function pathForLog(rawTarget: string): string {
   const read = readTarget(rawTarget);
   if (typeof read === 'string') return 'unknown';
@@ -159,7 +159,7 @@ function addReceipt(exchange: Exchange, outcome: Outcome): void {
     id: requestId,
     time: new Date(Date.now() - (endedAt - startedAt)).toISOString(),
     durationMs: Math.round(endedAt - startedAt),
-    endpoint: match?.endpoint.id ?? 'count_tokens', // only this response of the proxy itself has a receipt
+    endpoint: match?.endpoint.id ?? 'count_tokens', // of the proxy's own responses, only this has a receipt
     client: client?.name ?? null,
     model: model ?? null,
     status: res.headersSent ? res.statusCode : null,

@@ -24,9 +24,9 @@ export class ClientGone extends Error {}
 
 export interface SentAttempt {
   readonly epoch: Epoch;
-  /** The cipher of the attempt; undefined: the endpoint has no encryption. */
+  /** The cipher of the attempt, or undefined if the endpoint has no encryption. */
   readonly cipher: RequestCipher | undefined;
-  /** The secret of the attempt is not in force. An authentic response shows that the service knows it. */
+  /** Whether the attempt's secret is not in force. An authentic response shows that the service knows it. */
   readonly isTrial: boolean;
   /** The body of the response, if it was read to decide about a retry. */
   errorBody: Buffer | undefined;
@@ -34,16 +34,16 @@ export interface SentAttempt {
 
 export type ForwardedExchange = Exchange & { readonly match: EndpointMatch };
 
-/** An id that can end no header and no log line, and hold no prompt. Two ids in one header do not match. */
+/** An id that cannot end a header or a log line, nor hold a prompt. Two ids in one header do not match. */
 const CLIENT_ID = /^[\w.:-]{1,128}$/;
 
-/** The state that several steps share. Steps write what is not `readonly`; end-of-request.ts reads it. */
+/** The state that several steps share. Steps write its mutable members, and end-of-request.ts reads them. */
 export class Exchange {
   readonly deps: GatewayDeps;
   readonly req: IncomingMessage;
   readonly res: AppResponse;
   readonly decision: Admission;
-  /** The endpoint and the target of the request; undefined: the proxy responds by itself. */
+  /** The endpoint and the target of the request; undefined if the proxy responds by itself. */
   readonly match: EndpointMatch | undefined;
   readonly client: Client | undefined;
   readonly format: Admission['format'];
@@ -54,24 +54,24 @@ export class Exchange {
   readonly stats = new RequestStats();
   /** Whether the proxy breaks the connection on purpose, before the response is complete. */
   broken = false;
-  /** The limit of the current wait: first for the client, then for the service. */
+  /** The time limit of the current wait: first for the client, then for the service. */
   readonly deadline: Deadline;
   permit: Permit | undefined;
   readonly requestRoom: Room;
   readonly responseRoom: Room;
-  /** The Authorization header with the key that leaves; undefined: no key leaves. */
+  /** The Authorization header with the key for the service; undefined if no key is sent. */
   authorization: string | undefined;
-  /** The key that leaves, if it is the operator's. `of`: the client whose entry has it, else --api-key. */
+  /** The key that is sent, if it is the operator's. `of`: the client whose entry has it; else --api-key. */
   operatorKey: { readonly value: string; readonly of: string | undefined } | undefined;
   attempt: SentAttempt | undefined;
   alias: string | undefined;
   toolsLeftOut: string | undefined;
-  /** Translates the response; undefined: the application gets the response as it was decrypted. */
+  /** Translates the response; if undefined, the application gets the decrypted response unchanged. */
   translator: Translator | undefined;
   decrypter: Decrypter | undefined;
-  /** Hashes of both bodies for the receipt; undefined: the exchange gets no receipt. */
+  /** Hashes of both bodies for the receipt; undefined if the exchange gets no receipt. */
   readonly bodies: { readonly request: BodyHash; readonly response: BodyHash } | undefined;
-  /** Why the exchange ended early; undefined: it has not. */
+  /** Why the exchange ended early; undefined if it did not. */
   #endedBy: Error | undefined;
   #stop: ((reason: Error) => void) | undefined;
   #ending: AbortController | undefined;
@@ -124,21 +124,21 @@ export class Exchange {
   }
 
   /**
-   * Sets `stop`, which replaces the `stop` of the step before. It is called when the exchange ends early, at
-   * once if it has already. A listener on `signal` would do the same, but cost a short request more.
+   * Sets the function to call if the exchange ends early, in place of that of the step before. The function
+   * is called at once if the exchange has ended. A listener on `signal` would cost a short request more time.
    */
   interruptBy(stop: ((reason: Error) => void) | undefined): void {
     this.#stop = stop;
     if (this.#endedBy !== undefined) stop?.(this.#endedBy);
   }
 
-  /** Makes the current step fail with this reason. The exchange goes on. */
+  /** Makes the current step fail with this reason, while the exchange goes on. */
   interrupt(reason: Error): void {
     this.#stop?.(reason);
   }
 
   abort(reason: Error): void {
-    this.#endedBy ??= reason; // the first reason stays: the application may leave during a shutdown
+    this.#endedBy ??= reason; // later reasons are ignored: the application may leave during a shutdown
     this.interrupt(reason);
     this.#ending?.abort(reason);
   }
@@ -157,12 +157,12 @@ export class Exchange {
   }
 
   /**
-   * Notes the error of the request. If it is not the client's fault, it is logged now. The log has the text
-   * of its cause only if the error is a fault of the program. `status`: what the client gets.
+   * Notes the error of the request, and logs it unless it is the client's fault. The log has the error's
+   * cause only for a fault of the program. `status`: the status that the client gets.
    */
   failed(error: PrivatemodeError, status = error.status): void {
     this.stats.error = error;
-    // There was nothing to decrypt: the attempt failed before its response, or a gateway responded.
+    // Nothing could be decrypted: the attempt failed before its response, or a gateway responded.
     const hadNothing = error instanceof UpstreamFailure || (error instanceof ForeignError && !error.opened);
     if (UNDECRYPTABLE.has(error.code) && !hadNothing)
       count(this.deps.metrics.counters.decryptFailures, error.code);
@@ -172,7 +172,7 @@ export class Exchange {
     this.log('error', { code, status, reason: message, remedy, err }, 'Request failed');
   }
 
-  /** Called when a response has been read to its end. If it was encrypted, the service accepted the key. */
+  /** Called at the end of a response. An encrypted response shows that the service accepted the key. */
   authentic(): void {
     const { deps, operatorKey } = this;
     const { cipher } = this.attempt as SentAttempt;

@@ -21,10 +21,10 @@ import { respond } from './respond.ts';
 /**
  * Forwards the request of the exchange, and gives its response to the application: auth rewrite → salt
  * injection → chunked encryption → upstream → decryption, event by event (docs/architecture.md). Nothing of
- * the body leaves before all of it has arrived, because the head states the model, the shard key and the
+ * the body is sent before all of it has arrived, because the head states the model, the shard key and the
  * length. The plaintext is kept until no retry can follow. The epoch is acquired before and after the upload,
  * because a slow upload may outlive the first epoch. If no key is configured and no epoch is in force, the
- * first call verifies the service with the application's own key, before the body has arrived.
+ * first `acquire` verifies the service with the application's own key, before the body has arrived.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, client } = exchange;
@@ -44,7 +44,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const acquire = (trial?: 'early' | 'never') =>
     deps.session.acquire({ offeredKey, timeoutMs, waiter: exchange, trial });
 
-  // No constant holds the promise of the body, because it would keep the body during the response.
+  // No constant holds the promise of the body, as it would keep the body in memory during the response.
   let body = await whileAcquiring(receiveBody(exchange), acquire('early'));
   const asked = askedBy(exchange, body);
   const newest = acquire(match.endpoint.codec === 'none' ? 'never' : undefined);
@@ -72,13 +72,13 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   await respond(exchange, asked, upstream);
 }
 
-/** Resolves with the body when both the body and the epoch are there. The first failure of the two counts. */
+/** Resolves with the body when both the body and the epoch are there. Rejects with the first failure. */
 const whileAcquiring = <Body>(taking: Promise<Body> | undefined, early: unknown) =>
   early instanceof Promise ? Promise.all([taking, early]).then(([body]) => body) : taking;
 
 /**
- * Waits for the permit of the exchange; undefined: there is nothing to wait for. Throws, or rejects with, the
- * codes of the gate (lib/limits/request-gate.ts) and the reason for which the exchange ends early.
+ * Waits for the permit of the exchange; undefined if there is nothing to wait for. Throws, or rejects with,
+ * the codes of the gate (lib/limits/request-gate.ts) and the reason for which the exchange ends early.
  */
 export function enterGate(exchange: Exchange): Promise<void> | undefined {
   const { client, deps } = exchange;
@@ -114,7 +114,7 @@ function receiveBody(exchange: ForwardedExchange) {
   return receive(exchange, exchange.translator?.request(reader) ?? reader);
 }
 
-/** Notes what the body says. Returns what the body asks for. Throws client_forbidden, too_many_responses. */
+/** Notes the model, and returns what the body asks for. Throws client_forbidden, too_many_responses. */
 function askedBy(exchange: ForwardedExchange, body: ParsedBody | undefined): RequestFacts {
   if (body === undefined) return NOTHING_ASKED;
   const { model, streaming, choices, format, usage } = body;
@@ -133,7 +133,7 @@ function askedBy(exchange: ForwardedExchange, body: ParsedBody | undefined): Req
 function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedBody, retry?: RetryRow) {
   const { deps, req, res, match, authorization, requestId, stats } = exchange;
   const { secretId, key } = epoch;
-  // Endpoints without encryption send no body. Nothing of a body is ever sent unsealed except its plain
+  // Endpoints without encryption send no body. Nothing of a body is ever sent unencrypted except its plain
   // members (lib/api/endpoints.ts).
   const cipher = match.endpoint.codec === 'none' ? undefined : new RequestCipher({ id: secretId, key });
   const sealed = cipher && salted && encryptStream(salted, cipher);
@@ -157,7 +157,7 @@ function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedB
     stats.bytes.toRemote += sealed.contentLength;
   }
   const sending = deps.upstream.send(res, {
-    // A HEAD is sent as GET, because some servers know no HEAD. The body of the response is dropped here.
+    // A HEAD is sent as GET, because some servers know no HEAD. The proxy drops the body of the response.
     method: req.method === 'HEAD' ? 'GET' : (req.method as string),
     path: match.target,
     headers,

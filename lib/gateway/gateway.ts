@@ -1,4 +1,4 @@
-/** Handles every request of an application: responds here or forwards it, and reports it when it is over. */
+/** Handles every request of an application: answers or forwards it, and reports it when it is over. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { type LocalId, served } from '../api/endpoints.ts';
@@ -21,7 +21,7 @@ export function createGateway(deps: GatewayDeps) {
   const open = new Set<Exchange>();
   const running = new Set<Exchange>();
   let settled = (): void => {};
-  // One listener for all: signals derived from `terminate` would stay in memory (docs/architecture.md H25).
+  // One listener for all exchanges, as signals of their own would stay in memory (docs/architecture.md H25).
   deps.terminate.addEventListener('abort', () => {
     for (const exchange of running) exchange.abort(deps.terminate.reason);
   });
@@ -29,7 +29,7 @@ export function createGateway(deps: GatewayDeps) {
   function handle(req: IncomingMessage, res: ServerResponse): void {
     const exchange = new Exchange(deps, req, res as AppResponse); // the listener makes AppResponses
     open.add(exchange);
-    res.on('error', () => {}); // the client has left, and 'close' follows
+    res.on('error', () => {}); // an error means that the client has left, and 'close' follows
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
     let isConcluded = false; // the outcome is known only when the response has been closed, too
     const over = (): void => {
@@ -82,7 +82,7 @@ export function createGateway(deps: GatewayDeps) {
   };
 }
 
-/** Called after `readerWait`. Breaks off a response of which the client took nothing in all that time. */
+/** Called after `readerWait`. Breaks off a response of which the client read nothing in that time. */
 function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   if (writableLength === 0) return;
   const message = 'the client has taken nothing of its response for too long';
@@ -90,7 +90,7 @@ function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   breakConnection(exchange);
 }
 
-/** Starts the response; returns undefined once it is written. Throws, or rejects with, the failure. */
+/** Starts the response; returns undefined if it is written at once. Throws, or rejects with, the failure. */
 function respondTo(exchange: Exchange): Promise<void> | undefined {
   const { deps, decision } = exchange;
   switch (decision.kind) {

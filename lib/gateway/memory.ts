@@ -10,7 +10,7 @@ const REFUSALS = {
 } as const;
 
 const SMALL = 1024 * 1024;
-/** The share of a budget for large bodies. A few large bodies that arrive slowly shut out no small body. */
+/** The share of a budget for large bodies, so that a few slow large bodies cannot shut out small ones. */
 const FOR_LARGE = 7 / 8;
 
 export interface MemoryBudget {
@@ -50,12 +50,12 @@ export class Room {
     return taken;
   }
 
-  /** Grows to this many bytes, unless the room has as many. Throws what `grow` throws. */
+  /** Grows to this many bytes, unless the room is already as large. Throws what `grow` throws. */
   growTo(bytes: number): void {
     if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
   }
 
-  /** Gives all bytes back. Growth after that is not counted. */
+  /** Gives all bytes back, after which growth is not counted. */
   release(): void {
     this.#isOver = true;
     this.#budget.used.bufferedBytes -= this.#bytes;
@@ -65,7 +65,7 @@ export class Room {
 
 const FIRST_BYTES = 4 * 1024;
 
-/** A body that arrives in chunks, in one piece of memory. */
+/** Collects a body that arrives in chunks in one piece of memory. */
 export class CollectedBody {
   length = 0;
   readonly #room: Room;
@@ -78,7 +78,7 @@ export class CollectedBody {
     this.#most = most;
   }
 
-  /** Copies the chunk. Memory doubles: announced bytes may never come. Throws what Room.grow throws. */
+  /** Copies the chunk. Memory doubles, as announced bytes may never come. Throws what Room.grow throws. */
   push(chunk: Uint8Array): void {
     const needed = this.length + chunk.length;
     if (needed > this.#memory.length) this.#grow(needed);
@@ -91,13 +91,13 @@ export class CollectedBody {
     const doubled = Math.min(Math.max(2 * outgrown.length, FIRST_BYTES), this.#most);
     const more = needed - outgrown.length;
     const size = outgrown.length + this.#room.grow(more, Math.max(more, doubled - outgrown.length));
-    // Memory outside Node's pool can be freed at once, but it costs a short body more than the body does.
+    // Memory outside Node's pool can be freed at once, but its allocation costs more than a short body does.
     this.#memory = size < FIRST_BYTES ? Buffer.allocUnsafe(size) : Buffer.allocUnsafeSlow(size);
     this.#memory.set(outgrown.subarray(0, this.length));
     releaseMemory(outgrown);
   }
 
-  /** The bytes that have arrived; not a copy. */
+  /** The bytes that have arrived, without a copy. */
   bytes(): Buffer {
     return this.#memory.subarray(0, this.length);
   }

@@ -4,7 +4,7 @@ import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 
-/** The error as the application gets it. With --clients its remedy is for developers, not operators. */
+/** The error as the application gets it. With --clients, the remedy is for developers, not operators. */
 export function forCaller({ deps }: Exchange, error: PrivatemodeError): PrivatemodeError {
   const remedy = ERRORS[error.code].remedies.developer;
   // An error of the Responses API has a remedy of its own.
@@ -27,7 +27,7 @@ const DISCARD_CHUNKS = 1024;
 
 /**
  * Writes a whole response. Before the response ends, the rest of the request's body is read and dropped: at
- * most 1 MiB or one second of it. A 204 has no Content-Length (RFC 9110 8.6).
+ * most 1 MiB or one second of it. A response with status 204 has no Content-Length (RFC 9110 8.6).
  */
 export function respondWhole(exchange: Exchange, { status, headers, body }: WholeResponse): void {
   const { deps, deadline, req, res } = exchange;
@@ -51,7 +51,7 @@ export function respondWhole(exchange: Exchange, { status, headers, body }: Whol
   req.on('data', discard).once('end', end).resume();
 }
 
-/** Whether a body has yet to arrive. `complete` is no test: without a body it is false at first, too. */
+/** Whether a body has yet to arrive. `req.complete` cannot tell: it is false at first without a body. */
 export function isArriving(req: IncomingMessage): boolean {
   if (req.complete || req.destroyed) return false;
   const { 'content-length': length, 'transfer-encoding': encoding } = req.headers;
@@ -64,7 +64,7 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
   if (thrown instanceof ClientGone || res.destroyed) return void res.destroy();
   let error = asPrivatemodeError(thrown);
   if (client !== undefined && error.code === 'api_key_rejected') {
-    // The application has no key of the service. A 401 would make people look at their own token.
+    // The application has no key of the service, so a 401 would make people look at their own token.
     const told = 'the service rejects the key of this gateway';
     error = new PrivatemodeError('service_key_rejected', told, { cause: error });
   }

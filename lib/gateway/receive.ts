@@ -6,7 +6,7 @@ import type { BodyReader } from '../pipeline/request-body.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 import { CollectedBody } from './memory.ts';
 
-/** Bytes per second. A slower upload would hold its memory and its permit for hours. */
+/** Bytes per second; a slower upload would hold its memory and its permit for hours. */
 const SLOWEST_UPLOAD = 1024;
 
 /** Bytes of the longest response that nothing authenticates: an error, or a list of models. */
@@ -21,13 +21,13 @@ export async function receive<T extends object>(exchange: Exchange, read: BodyRe
   const { deps, req, res, stats, deadline, requestRoom } = exchange;
   const { maxBodyBytes } = deps.settings;
   if (Number(req.headers['content-length'] ?? 0) > maxBodyBytes) throw tooLarge(true, maxBodyBytes);
-  // Node decodes only chunks. A compressed body would be sealed in its compressed form.
+  // Node decodes only the chunked encoding. A compressed body would be sealed in its compressed form.
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
     req.headers;
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
-  // Measures each span: by the average since the start, a client could begin fast, then trickle for an hour.
+  // Measures each span, because with an average a client could begin fast, and then trickle for an hour.
   let before = 0;
   const { uploadSpan } = deps.clock.times;
   const look = (): void => {
@@ -103,7 +103,7 @@ function collect(exchange: Exchange, source: IncomingMessage, most: number): Pro
   });
 }
 
-/** A chunk of a few bytes costs as much as one of 64 KiB. A body of tiny chunks would hold up everybody. */
+/** A chunk of a few bytes costs as much as one of 64 KiB. A body of tiny chunks would delay everybody. */
 const CRUMB = 64; // bytes; a shorter chunk is a crumb
 const MOST_CRUMBS = 10_000;
 const inCrumbs = (isRequest: boolean): PrivatemodeError =>
@@ -117,7 +117,7 @@ const tooLarge = (isRequest: boolean, most: number): PrivatemodeError =>
     ? new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`)
     : new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
 
-/** Makes a pause for long work, in which other exchanges have a turn. It rejects if the exchange ends. */
+/** Makes a pause for long work, which gives other exchanges a turn, and rejects if the exchange ends. */
 function turnsOf(exchange: Exchange) {
   const { clock } = exchange.deps;
   let since = clock.monotonic();

@@ -10,7 +10,7 @@ import type { Logger } from '../observe/log.ts';
 import type { AppResponse, ShownHeaders } from './app-response.ts';
 
 const REDACTED = '[redacted]';
-/** Headers and parameters to redact, by name: rather a value too many than a credential in a dump. */
+/** Names of headers and parameters to redact. A value too many is better than a credential in a dump. */
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
 const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-(?:secret-id|unauthenticated)$/i;
 const MOST_PENDING = 32 * 1024 * 1024; // bytes of a dump that wait for the disk
@@ -19,8 +19,8 @@ export type Dump = ReturnType<typeof createDump>;
 
 /**
  * Makes the function that writes exchanges to
- * `WORKSPACE/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` (UTC), for this user only. After
- * a failure, which is logged, the exchange goes on. `now`: ms since 1970.
+ * `WORKSPACE/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` (UTC), readable by this user
+ * only. After a failure, which is logged, the exchange goes on. `now`: ms since 1970.
  */
 export function createDump(
   workspace: string,
@@ -78,7 +78,7 @@ function head(startLine: string, headers: ShownHeaders): string {
 }
 
 function redacted(name: string, value: string): string {
-  const scheme = /^\s*(Bearer|Basic)\s/i.exec(value)?.[1]; // a value that begins so is a credential
+  const scheme = /^\s*(Bearer|Basic)\s/i.exec(value)?.[1]; // a value with a scheme is a credential
   if (scheme !== undefined) return `${scheme} ${REDACTED}`;
   if (isCredential(name)) return REDACTED;
   return name.toLowerCase() === 'referer' ? withoutCredentials(value) : value;
@@ -100,6 +100,6 @@ const pairs = (rawHeaders: readonly string[]): ShownHeaders =>
 function stamp(time: number) {
   const [day = '', clock = ''] = new Date(time).toISOString().slice(0, -1).split('T');
   const microseconds = String(Math.floor((time % 1) * 1000)).padStart(3, '0');
-  const random = String(randomInt(100)).padStart(2, '0'); // tells names of one microsecond apart
+  const random = String(randomInt(100)).padStart(2, '0'); // makes names of one microsecond differ
   return { day, name: `${day}_${clock.replaceAll(':', '')}${microseconds}_${random}` };
 }

@@ -24,8 +24,8 @@ type Encrypted = SentAttempt & { readonly cipher: RequestCipher };
 
 /**
  * Gives the upstream response to the application, which sees nothing of a whole response before all of it is
- * authentic. Rejects with nothing written if the application must not see the response, and with ClientGone.
- * A failure after the head ends a stream with an error event and a visibly broken connection.
+ * authentic. Rejects before anything is written if the application must not see the response, and with
+ * ClientGone. A failure after the head ends a stream with an error event and a visibly broken connection.
  */
 export async function respond(exchange: ForwardedExchange, asked: RequestFacts, upstream: UpstreamResponse) {
   const { response, request } = upstream;
@@ -93,7 +93,7 @@ function refuseIfOurs(exchange: Exchange, { statusCode = 0 }: IncomingMessage, t
   throw new PrivatemodeError('api_key_rejected', 'the service rejects the API key');
 }
 
-/** Where the key that left comes from: a text for the operator, never the key itself. */
+/** Where the key of the request comes from, as a text for the operator, never the key itself. */
 function keyOriginOf({ deps, authorization, operatorKey }: ForwardedExchange): string | undefined {
   if (authorization === undefined) return 'none: the request left without a key';
   if (operatorKey === undefined) return 'the request itself';
@@ -102,7 +102,7 @@ function keyOriginOf({ deps, authorization, operatorKey }: ForwardedExchange): s
     : 'the entry of the client in the file of --clients';
 }
 
-/** Replaces an error that is neither plain nor decrypted. Its head stays, and its `text` is never shown. */
+/** Replaces an error that is neither plain nor decrypted. The error's status stays, but not its `text`. */
 function respondForeign(exchange: Exchange, response: IncomingMessage, foreign: ForeignError, text?: Buffer) {
   const status = response.statusCode as number;
   if (!foreign.opened) refuseIfOurs(exchange, response, text ?? Buffer.alloc(0));
@@ -111,7 +111,7 @@ function respondForeign(exchange: Exchange, response: IncomingMessage, foreign: 
   respondError(exchange, foreign, status);
 }
 
-/** `epoch`: undefined if the body is not authentic. A header then marks the response as unauthenticated. */
+/** If the body is not authentic, `epoch` is undefined, and a header marks the body as unauthenticated. */
 type OfBody = Pick<Parameters<typeof responseHeaders>[0], 'contentType' | 'epoch'>;
 
 function headersOf(exchange: ForwardedExchange, { headers }: IncomingMessage, body: OfBody) {
@@ -120,7 +120,7 @@ function headersOf(exchange: ForwardedExchange, { headers }: IncomingMessage, bo
   return responseHeaders({ format, requestId, headers, own, encrypted, ...body });
 }
 
-/** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
+/** Gives the application an event stream. Each event is sent as soon as its chunk has been decrypted. */
 async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, response: IncomingMessage) {
   const { deps, res, match, translator, stats } = exchange;
   const { counters } = deps.metrics;
@@ -128,7 +128,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   const headers = headersOf(exchange, response, { contentType: 'text/event-stream', epoch });
   Object.assign(headers, { 'cache-control': 'no-cache', 'x-accel-buffering': 'no' });
   res.writeHead(response.statusCode as number, headers);
-  // The head waits for one turn, so that events which have already arrived leave in one piece with it.
+  // The head is sent one turn later, so that events which have already arrived are sent with it.
   setImmediate(() => {
     if (stats.firstChunkAt === undefined && !res.writableEnded) res.flushHeaders();
   });
@@ -159,7 +159,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   const { streamKeepalive } = deps.settings;
   if (streamKeepalive > 0) keepAlive(exchange, events, streamKeepalive);
   try {
-    // `stream.pipeline` is not used: it costs a short request a sixth more (bench row request_cpu).
+    // `stream.pipeline` is not used, because it costs a short request a sixth more (bench row request_cpu).
     await new Promise<void>((resolve, reject) => {
       events.once('end', resolve);
       events.once('close', () => {
@@ -177,7 +177,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
   if (failure === undefined) {
     exchange.authentic();
     // A chat stream ends normally after an error of the service. A translated stream is broken off instead,
-    // so that nobody takes it for a whole Response.
+    // so that no client takes the stream for a whole Response.
     if (translator === undefined || !decrypter.modelError) return void res.end();
   }
   exchange.broken = true;
@@ -188,8 +188,8 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
 }
 
 /**
- * Writes text without a meaning whenever the events were silent for `interval` ms, because clients and
- * programs on the way may close silent connections. Writes nothing while the client is behind with reading.
+ * Writes text that clients ignore whenever no event came for `interval` milliseconds, because clients and
+ * intermediaries may close silent connections. Writes nothing while the client is behind with reading.
  */
 function keepAlive({ res, deps, translator }: Exchange, events: Readable, interval: number): void {
   const silence = new Deadline(deps.clock);

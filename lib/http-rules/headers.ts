@@ -6,33 +6,33 @@ import { ENCRYPTED_HEADER, type ProtectedAttempt, protectionHeaders } from '../e
 export type ReceivedHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 // The application's headers that the service gets, because they decide what the response is. A rule by prefix
-// would also let out keys and ids of other accounts (`openai-organization`, `anthropic-user-id`).
+// would also send keys and ids of other accounts (`openai-organization`, `anthropic-user-id`).
 const TO_REMOTE = ['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta'];
-/** The service's headers that the application gets only beside an authenticated body (see remoteHeaders). */
+/** The service's headers that the application gets only with an authenticated body (see remoteHeaders). */
 const IF_AUTHENTICATED = ['x-request-id', 'request-id', 'cache-control', 'date'];
 
 const GO_NAMES: Readonly<Record<string, string>> = { win32: 'windows', x64: 'amd64', ppc64: 'ppc64le' };
 
-/** What the proxy says about its machine, in the names of Go (docs/protocol/inference.md 2). */
+/** What the proxy says about its machine, with the names that Go uses (docs/protocol/inference.md 2). */
 export const announced = ({ platform = '', arch = '' }: { platform?: string; arch?: string }) => ({
   'privatemode-os': GO_NAMES[platform] ?? platform,
   'privatemode-architecture': GO_NAMES[arch] ?? arch,
   'privatemode-client': 'Proxy',
 });
 
-/** Only the proxy sends these. In a browser, where the client library also runs, there is no `process`. */
+/** Headers that only the proxy sends. The client library also runs in browsers, which have no `process`. */
 const OF_PROXY = announced(globalThis.process ?? {});
 
 /**
- * All headers of an attempt but its length. `protection`: undefined without encryption. `body`: undefined if
- * none leaves; its type replaces the application's. Throws what protectionHeaders throws.
+ * All headers of an attempt but content-length. `protection` is undefined without encryption, `body` if no
+ * body is sent. The content type of `body` replaces the application's. Throws what protectionHeaders throws.
  */
 export function attemptHeaders(
   head: {
     readonly headers: ReceivedHeaders; // the headers of the application's request
-    readonly host: string | undefined; // service host and, unless 443, port; undefined: the runtime sets it
+    readonly host: string | undefined; // service host and, unless 443, port; undefined if the runtime sets it
     readonly protocolVersion: string;
-    readonly client?: 'SDK'; // the client library; undefined: the proxy
+    readonly client?: 'SDK'; // the client library; undefined for the proxy
     readonly authorization: string | undefined;
     readonly requestId: string; // ends with `_<attempt>` if encrypted (docs/protocol/inference.md 2)
   },
@@ -59,11 +59,11 @@ export const AUDIT_HEADERS = {
   receipt: 'Privatemode-Proxy-Receipt',
 } as const;
 
-/** The headers of a response. The request id is the application's (`own`), else the service's, else ours. */
+/** The headers of a response, with the request id of the application (`own`), the service, or the proxy. */
 export function responseHeaders(head: {
   readonly format: ErrorFormat;
   readonly requestId: string;
-  readonly headers: ReceivedHeaders; // of the upstream response
+  readonly headers: ReceivedHeaders; // the headers of the upstream response
   readonly contentType: string;
   readonly own?: Readonly<Record<string, string>>; // headers that all responses to this request have
   readonly encrypted: boolean; // whether responses of the endpoint are encrypted
@@ -89,8 +89,8 @@ export function responseHeaders(head: {
 }
 
 /**
- * The service's headers that reach the application. Retry-After and rate limits always pass: they steer no
- * browser and no other program. The headers of IF_AUTHENTICATED pass only beside an authenticated body: a
+ * The service's headers that reach the application. Retry-After and rate limits always pass: they affect no
+ * browser and no other program. The headers of IF_AUTHENTICATED pass only with an authenticated body: a
  * forged id would pass for a real one, and a forged date or cache rule would make caches keep a forgery.
  */
 export function remoteHeaders(headers: ReceivedHeaders, authenticated: boolean): Record<string, string> {
@@ -103,8 +103,8 @@ export const leftOutHeader = (kinds: string | undefined): Record<string, string>
   kinds === undefined ? {} : { 'privatemode-proxy-tools-left-out': kinds };
 
 /**
- * The headers with these names, except those of one connection, which `Connection` names. A value is left out
- * if Node would refuse it in the middle of a request: it must be latin1 without controls except tab.
+ * The headers with these names, except hop-by-hop headers, which `Connection` lists. A value that Node would
+ * refuse in the middle of a request is left out: values are latin1 with no control character except tab.
  */
 function listed(headers: ReceivedHeaders, names: readonly string[]): Record<string, string> {
   const perConnection = `${headers['connection'] ?? ''}`.toLowerCase().split(/[ \t]*,[ \t]*/);

@@ -1,12 +1,12 @@
 /**
  * When a request is tried a second time, and how (docs/protocol/inference.md 10). A request is retried at
- * most once, whatever the reason. Nothing else is sent twice, because a retry can run the inference twice.
+ * most once, and only for the reasons of RETRIES, because a retry can run the inference twice.
  */
 import { type Clock, pause, untilAborted } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { UpstreamFailure } from '../network/transport-errors.ts';
 
-/** `fresh`: the second attempt gets a connection of its own; otherwise it gets a new secret. */
+/** With `fresh`, the second attempt gets a new connection; without `fresh`, it gets a new secret. */
 const RETRIES = [
   { id: 'no_secret', why: 'the service does not know the secret', fresh: false },
   { id: 'connection_reset', why: 'the connection was reset while reading', fresh: true },
@@ -15,20 +15,20 @@ const RETRIES = [
 export type RetryRow = (typeof RETRIES)[number];
 
 /**
- * Calls `attempt` and, if a row of RETRIES asks for it, once more with that row. Resolves with the result of
- * the last attempt. Rejects with the failure of an attempt, with what `errorIn` and `renewed` throw, with the
+ * Calls `attempt` and, if a row of RETRIES applies, once more with that row. Resolves with the result of the
+ * last attempt. Rejects with the failure of an attempt, with what `errorIn` and `renewed` throw, with the
  * reason of the waiter's signal, and with secret_denied if the service denies the second attempt too. The
- * client never gets the service's "no secret for ID", because it can do nothing about it.
+ * client never gets the service's "no secret for ID", because the client can do nothing about it.
  */
 export async function withOneRetry<Epoch extends { readonly secretId: string }, Answer>(
   epoch: Epoch,
   by: {
     readonly attempt: (epoch: Epoch, retry?: RetryRow) => Promise<Answer>;
-    /** The body of a response that may ask for a retry; undefined: the response asks for none. */
+    /** The body of a response that may ask for a retry, or undefined if the response cannot ask for one. */
     readonly errorIn: (answer: Answer) => Promise<Uint8Array | undefined> | undefined;
     readonly verified: () => Epoch | Promise<Epoch>; // returns a usable epoch
     readonly renewed: (denied: string) => Promise<Epoch>; // returns the epoch that replaces a denied secret
-    readonly waiter: { readonly signal: AbortSignal }; // its signal is read only if there is a need to wait
+    readonly waiter: { readonly signal: AbortSignal }; // `signal` is read only if there is a need to wait
     readonly clock: Clock;
   },
 ): Promise<Answer> {
@@ -57,7 +57,7 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
   }
   const second = await attempt(next, row);
   if (!isDenial(await errorIn(second))) return second;
-  // The secret is replaced for the next request. This request has had its retry.
+  // The secret is replaced for the next request, because this request has had its retry.
   if (row.fresh) await untilAborted(renewed(next.secretId), signal);
   const denied = 'the service does not know the secret, and the request was tried twice';
   throw new PrivatemodeError('secret_denied', denied);

@@ -9,9 +9,9 @@ const MAX_NAME_BYTES = 4096; // bytes as written; decoding a longer name would h
 
 /**
  * Decodes the name of a member, and adds it to `taken`, the names of its object. A lone surrogate becomes
- * U+FFFD, as in the service, so names that differ only there are the same. Throws duplicate_member,
- * invalid_json beyond 4,096 bytes or 1,000 members, and unsupported_member_name if the service cannot address
- * the name (`addressed`).
+ * U+FFFD, as in the service, so names that differ only in lone surrogates are equal. Throws duplicate_member,
+ * invalid_json for a name of more than 4,096 bytes or an object of more than 1,000 members, and, with
+ * `addressed`, unsupported_member_name if the service cannot address the name.
  */
 export function takeName(taken: Set<string>, bytes: Buffer, start: number, end: number, addressed: boolean) {
   if (end - start > MAX_NAME_BYTES) throw invalidJson(end, 'a name is too long');

@@ -1,7 +1,7 @@
 /**
- * Scans the bytes of a JSON text in one strict pass. It finds the members of the top-level object, whose raw
- * text is encrypted, and counts what each of them holds, before JSON.parse may see it. The grammar is that of
- * RFC 8259 and JSON.parse, in UTF-8 without a byte order mark: a body that is not JSON must not leave.
+ * Scans the bytes of a JSON text in one strict pass. The scan finds the members of the top-level object,
+ * whose raw text is encrypted, and counts what each of them holds, before JSON.parse may see it. The grammar
+ * is that of RFC 8259 and JSON.parse, in UTF-8 without a byte order mark, because only JSON may be sent.
  */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../errors.ts';
@@ -16,7 +16,7 @@ export interface Member extends Counts {
   readonly name: string; // the decoded name; an element of an array has no name
   readonly kind: JsonKind;
   readonly start: number; // position of the first byte of the value
-  readonly end: number; // position after its last byte
+  readonly end: number; // position after the last byte of the value
   readonly numbers: number[]; // with the option `numbers`: start and end of each inexact number in the value
   readonly mayHoldUrl: boolean; // whether an object in the value may have a media URL (mayNameUrl)
 }
@@ -34,7 +34,7 @@ const MAX_DEPTH = 10_000; // levels of nesting; the decoder of the service has t
 const MAX_ELEMENTS = 100_000;
 const TURN = 512 * 1024; // bytes that are scanned before other exchanges have their turn
 
-// The tokens that may come next, as flags. `next` is their sum, or 0 behind the whole value.
+// Flags for the tokens that may come next. `next` is the sum of the flags, or 0 behind the whole value.
 const VALUE = 1;
 const NAME = 2;
 const COLON = 4;
@@ -44,11 +44,11 @@ const CLOSER = 16;
 type ScanOptions = { readonly [option in 'array' | 'partial' | 'unique' | 'numbers']?: boolean };
 
 /**
- * Scans the whole text, and yields after each 512 KiB. Options: `array`: the text may also be an array.
- * `partial`: the text may be cut off; only complete members are found. `unique`: names must differ in every
- * object, otherwise only at the top, where the service must also be able to address them. `numbers`: lists
- * inexact numbers. Throws invalid_json, also beyond 100,000 elements or 10,000 levels, and what takeName
- * throws.
+ * Scans the whole text, and yields after each 512 KiB. With `array`, the text may also be an array. With
+ * `partial`, the text may be cut off, and only complete members are found. With `unique`, names must differ
+ * in every object; without `unique`, only the names of the top-level object must, and the service must be
+ * able to address them. `numbers` lists inexact numbers. Throws what takeName throws, and invalid_json, also
+ * beyond 100,000 elements or 10,000 levels.
  */
 export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generator<undefined, Scanned> {
   const { array, partial, unique, numbers } = options;
@@ -63,7 +63,7 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
   let objectMembers = 0;
   let depth = 1;
   let name = '';
-  /** The member whose value is being scanned. Until the value ends, its counts are the totals before it. */
+  /** The member that is being scanned, whose counts are the totals before its value until the value ends. */
   let member: Writable<Member> | undefined;
 
   // Each round takes one token. The loop stops within a token that the text cuts off.
@@ -152,10 +152,10 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
 export const scanJson = (bytes: Buffer, options?: ScanOptions) =>
   inTurns(scanInTurns(bytes, options)) as Scanned;
 
-/** Called within long work. Undefined: the work goes on. A promise resolves when others have had a turn. */
+/** Called during long work, which goes on if undefined is returned, and else when the promise resolves. */
 export type Pause = () => Promise<void> | undefined;
 
-/** Does the work in steps, between which `pause` may wait. Without any wait, the result is no promise. */
+/** Does the work in steps, between which `pause` may wait. If nothing waits, the result is no promise. */
 export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | Promise<T> {
   for (let step = steps.next(); ; step = steps.next()) {
     if (step.done) return step.value;

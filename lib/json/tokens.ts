@@ -1,11 +1,11 @@
 /**
  * Reads the tokens of JSON text (RFC 8259) for scan.ts. Each function returns the position behind its token,
- * or its part of a token. If the text ends within the token, it returns the end of the text or a position
- * behind it. It throws invalid_json at the first byte that the token cannot have.
+ * or its part of a token. If the text ends within the token, the function returns the end of the text or a
+ * position behind it. Each function throws invalid_json at the first byte that the token cannot have.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 
-/** An error about a text. `position`: in bytes from its start. The message quotes nothing of the text. */
+/** An error at a `position`, in bytes from the start of the text. The message quotes nothing of the text. */
 export const refusal = (code: ErrorCode, message: string, position: number) =>
   Object.assign(new PrivatemodeError(code, message), { position });
 
@@ -59,7 +59,7 @@ function digitsEnd(bytes: Uint8Array, from: number): number {
   return i;
 }
 
-/** Reads a number. Adds its start and end to `inexact` if a double may not hold it as it is written. */
+/** Reads a number, and adds its start and end to `inexact` if a double may not hold the number as written. */
 export function numberEnd(bytes: Uint8Array, from: number, inexact: number[] | undefined): number {
   const first = bytes[from] === MINUS ? from + 1 : from;
   const whole = bytes[first] === ZERO ? first + 1 : digitsEnd(bytes, first);
@@ -86,7 +86,7 @@ const stopsIn = (word: number): number =>
 
 /**
  * Returns the position of the quote that ends a string, searching from `from`. If `until` comes first,
- * returns a position at or after `until`, not within an escape, where the caller goes on. `view` must be a
+ * returns a position at or after `until`, never within an escape, where the caller goes on. `view` must be a
  * view of `bytes`. The loop takes eight bytes at a time: most bytes of a request are in long strings.
  */
 export function quoteAt(bytes: Uint8Array, view: DataView, from: number, until: number): number {

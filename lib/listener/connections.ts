@@ -4,9 +4,9 @@ import { Server as HttpsServer } from 'node:https';
 import { Server as NetServer, type Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 
-const MOST_AHEAD = 100; // requests sent before earlier responses have ended: more could fill the memory
+const MOST_AHEAD = 100; // most requests sent before earlier responses have ended; more could fill the memory
 
-/** Addresses that both sockets of a TLS connection share; nothing else shows that they belong together. */
+/** Addresses that both sockets of a TLS connection share; nothing else shows that the two belong together. */
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
   `${remoteAddress} ${remotePort} ${localAddress}`;
 
@@ -62,24 +62,24 @@ export function trackConnections(server: Server, clock: Clock) {
     });
   });
 
-  /** From now on each response ends its connection, except a response whose head has left. */
+  /** From now on each response ends its connection, except a response whose head was sent. */
   function announceEnd(): void {
     isAnnounced = true;
     for (const responses of connections.values()) responses?.forEach(sayClose);
   }
 
-  /** Refuses new connections by net's `close`: http's would also end connections that it takes for idle. */
+  /** Refuses new connections by net's `close`, as http's would also end connections that seem idle. */
   const shut = (then?: () => void): unknown => NetServer.prototype.close.call(server, then);
 
   return {
-    /** Whether the head of an unfinished response has left on this connection. */
+    /** Whether the head of an unfinished response was sent on this connection. */
     hasBegunResponse: (socket: Socket): boolean =>
       [...(connections.get(socket) ?? [])].some(({ headersSent }) => headersSent),
     announceEnd,
     shut,
     /**
      * Refuses new connections, cuts handshakes, and ends each connection after its responses. A connection
-     * without a request ends a second later: a request may be on its way. Resolves when all are gone.
+     * without a request ends a second later, as a request may be coming. Resolves when all are gone.
      */
     drain(): Promise<void> {
       const { promise, resolve } = Promise.withResolvers<void>();

@@ -11,15 +11,15 @@ import { refuseMalformed } from './not-http.ts';
 import type { TlsMaterial } from './tls.ts';
 
 export interface ListenerOptions {
-  /** `reusePort`: others may listen on the port too (SO_REUSEPORT; Linux only). The port begins closed. */
+  /** `reusePort`: others may listen on the port (SO_REUSEPORT; Linux only). The port is closed at first. */
   readonly at:
     | { readonly host: string; readonly port: number; readonly reusePort?: boolean }
     | { readonly path: string }; // a socket file (see `claimSocket`)
-  /** A descriptor that listens already (socket activation). It replaces `at`, and is of the same kind. */
+  /** A descriptor of the same kind as `at`, which listens already (socket activation) and replaces `at`. */
   readonly fd?: number | undefined;
   readonly tls?: TlsMaterial | undefined;
   readonly response?: typeof ServerResponse;
-  readonly onWrongScheme?: (advice: string) => void; // called as refuseMalformed says
+  readonly onWrongScheme?: (advice: string) => void; // called by refuseMalformed
   readonly clock: Clock;
 }
 
@@ -35,20 +35,20 @@ function createServer({ tls, response = ServerResponse, clock: { times } }: List
     keepAliveTimeout: times.keepAliveTimeout,
     maxHeaderSize: 64 * 1024,
     insecureHTTPParser: false,
-    requireHostHeader: false, // lib/gateway/admission.ts refuses it, in the error format of the API
+    requireHostHeader: false, // lib/gateway/admission.ts refuses a missing Host, in the format of the API
     ServerResponse: response,
   };
   const server: HttpServer | HttpsServer =
     tls === undefined
       ? new HttpServer(options)
       : new HttpsServer({ ...options, ...contextOptions(tls), handshakeTimeout: times.headTimeout });
-  server.timeout = times.readerWait; // the gateway ends a connection whose client takes nothing
-  server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
+  server.timeout = times.readerWait; // the gateway ends a connection whose client reads nothing
+  server.maxHeadersCount = 0; // else Node drops headers silently; lib/gateway/admission.ts refuses too many
   server.on('error', () => {}); // one connection that could not be accepted must not end the others
   return server;
 }
 
-/** Removes a socket file that a killed process left behind. Anything else stays, and makes listening fail. */
+/** Removes a socket file that a killed process left behind. Other files stay, and make listening fail. */
 export async function claimSocket(path: string): Promise<void> {
   const found = await lstat(path).catch(() => undefined);
   if (!found?.isSocket()) return;
@@ -61,7 +61,7 @@ export async function claimSocket(path: string): Promise<void> {
 export const WHO_LISTENS = (port: number): string =>
   process.platform === 'win32' ? `netstat -ano | findstr :${port}` : `lsof -nP -iTCP:${port} -sTCP:LISTEN`;
 
-/** The error listen_failed. `where`: such as `127.0.0.1 port 8080`. `port`: undefined for a socket file. */
+/** The error listen_failed. `where` is like `127.0.0.1 port 8080`. `port` is undefined for a socket file. */
 export function listenFailed(where: string, port: number | undefined, cause: Error): PrivatemodeError {
   const isTaken = port !== undefined && 'code' in cause && cause.code === 'EADDRINUSE';
   const taken = 'EADDRINUSE; another program has the port, and this shows which:';
@@ -80,7 +80,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   server.on('request', (req, res) => {
     // Node takes a request line without a version for HTTP/0.9 (docs/architecture.md H27).
     if (req.httpVersionMajor !== 1) return void res.writeHead(505, ERROR).end();
-    // Clients may send requests ahead (RFC 9112 9.3.2): each response waits for its socket until its turn.
+    // Clients may pipeline requests (RFC 9112 9.3.2), so a response waits for its socket until its turn.
     if (res.socket !== null) handle(req, res);
     else res.once('socket', () => setImmediate(() => res.destroyed || handle(req, res)));
   });

@@ -19,7 +19,7 @@ const TLS_HANDSHAKE = 0x16; // the first byte of a TLS record with a handshake, 
 
 /**
  * Sends an error status in reply to bytes that are no HTTP request, and neither keeps nor echoes the bytes.
- * `hasBegunResponse`: that of trackConnections. `onWrongScheme` gets advice to log, at most once a minute.
+ * `hasBegunResponse` is that of trackConnections. `onWrongScheme` gets advice to log, at most once a minute.
  */
 export function refuseMalformed(
   server: Server,
@@ -35,8 +35,8 @@ export function refuseMalformed(
   };
 
   const refuse = (socket: Socket, status: string, message: string): void => {
-    if (socket.writableEnded) return; // the connection ends already
-    // While a response is on its way, the status would end up in the middle of it.
+    if (socket.writableEnded) return; // the connection is already ending
+    // While a response is on its way, the status would end up in the middle of that response.
     if (!socket.writable || hasBegunResponse(socket)) return void socket.destroy();
     const code = 'malformed_request';
     const body = JSON.stringify({ error: { message, type: 'invalid_request_error', code } });
@@ -52,7 +52,7 @@ export function refuseMalformed(
     if (code === 'ERR_SSL_HTTP_REQUEST') report(HTTP_ON_TLS);
     if (code.startsWith('HPE_') && rawPacket?.[0] === TLS_HANDSHAKE) report(TLS_ON_HTTP);
     if (code === 'HPE_CLOSED_CONNECTION') return; // bytes after the last request belong to no request
-    // Failed TLS handshakes and resets arrive here too; no client is left to respond to.
+    // `clientError` also reports failed TLS handshakes and resets, after which no client is left.
     if (!/^(HPE_|ERR_HTTP_)/.test(code)) socket.destroy();
     else refuse(socket as Socket, STATUS[code] ?? '400 Bad Request', NO_REQUEST);
   });

@@ -59,7 +59,7 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
 
 /**
  * Stops accepting connections, and lets the `active` exchanges finish for `grace` ms, or until `hurry`
- * aborts. Then aborts `terminate`: the other exchanges send their clients an error, and are cut 2 s later.
+ * aborts. Then aborts `terminate`: running exchanges send their clients an error, and are cut 2 s later.
  * Resolves when all connections are gone, and `settled` (log lines, receipts) has ended or 2 s are over.
  */
 export async function drain(

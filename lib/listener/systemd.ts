@@ -4,8 +4,8 @@ import { promisify } from 'node:util';
 import { type Clock, every } from '../clock.ts';
 
 /**
- * Tells the service manager at NOTIFY_SOCKET by `systemd-notify` (so the unit needs NotifyAccess=all): Node
- * opens no datagram socket in the file system. `onFailure` gets one reason until a message arrives again.
+ * Tells the service manager at NOTIFY_SOCKET by `systemd-notify` (so the unit needs NotifyAccess=all), as
+ * Node opens no Unix datagram socket. `onFailure` is called once until a message arrives again.
  */
 export function serviceManager(
   env: NodeJS.ProcessEnv,
@@ -27,12 +27,12 @@ export function serviceManager(
     }
   };
   return {
-    /** Call it when the port is open. `status` is what `systemctl status` shows. Starts the keep-alives. */
+    /** Reports that the port is open, and starts the keep-alives. `status`: what `systemctl status` shows. */
     async ready(status: string): Promise<void> {
       await tell('READY=1', `STATUS=${status}`);
       const { WATCHDOG_USEC: microseconds, WATCHDOG_PID: watched = process.pid } = env;
       if (!(Number(microseconds) > 0) || Number(watched) !== process.pid) return;
-      // A timer sends the keep-alives: it fires only while the event loop runs, which all else needs too.
+      // A timer sends the keep-alives, as it fires only while the event loop runs, like all of the proxy.
       stop = every(clock, Math.max(Number(microseconds) / 2_000, 1), () => void tell('WATCHDOG=1'));
     },
     /** Ends the keep-alives, and asks for `ms` plus a margin to stop: TimeoutStopSec might be too short. */

@@ -8,12 +8,12 @@ import { readSmallSync } from '../watch-files.ts';
 
 export type TlsMaterial = Readonly<Record<'cert' | 'key', string>>; // PEM
 
-/** Reads the pair, and checks that certificate and key belong together. Throws config_invalid naming both. */
+/** Reads certificate and key, and checks that they match. Throws config_invalid, naming both paths. */
 export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', string>): TlsMaterial {
   const cert = read(certPath, '--tls-cert-path');
   const key = read(keyPath, '--tls-key-path');
   try {
-    // createSecureContext would accept an empty text: a file is empty while it is being written.
+    // createSecureContext would accept an empty text, as of a file that is being written.
     if (!new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)))
       throw new Error('the key belongs to another certificate');
     createSecureContext({ cert, key });

@@ -1,4 +1,4 @@
-/** The connections on which encrypted requests go out. Some are opened before a request comes. */
+/** The connections for encrypted requests, some of which are opened before a request comes. */
 import { Agent, type AgentOptions } from 'node:https';
 import { isIP, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -17,9 +17,9 @@ type CreateConnection = Parameters<Agent['createConnection']>;
 type Connected = (error: Error | null, socket?: TLSSocket) => void;
 
 /**
- * Opens connections to the service. After `keep(true)` it keeps `count` idle: some left over from requests,
- * others opened ahead. A connection that has idled for `warmRenew` gets no request, as its other end may be
- * gone. If opening ahead fails, it pauses in silence, because the next request reports what is wrong.
+ * Opens connections to the service. After `keep(true)` the agent keeps `count` connections idle, left from
+ * requests or opened ahead. A connection that was idle for `warmRenew` gets no request, as its other end may
+ * be gone. If opening ahead fails, the agent pauses, as the next request reports what is wrong.
  */
 export class ServiceAgent extends Agent {
   readonly #service: Service;
@@ -29,21 +29,21 @@ export class ServiceAgent extends Agent {
   readonly #ahead = new Set<TLSSocket>();
   /** When each connection became idle, in ms since 1970: the wall clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
-  #lookedAt = 0; // ms since 1970
+  #lookedAt = 0; // when idle connections were last checked, in ms since 1970
   #stopLooking: (() => void) | undefined;
   /** Until this time (monotonic clock) no connection is opened ahead; Infinity while one is being opened. */
   #pausedUntil = 0;
 
   constructor(options: AgentOptions, service: Service, through: Through, clock: Clock) {
     const { host, port } = service;
-    // These options override those of a request: no connection goes anywhere else, whatever a request says.
+    // The host and port override the options of a request, so that every connection goes to the service.
     super({ ...options, host, port, servername: isIP(host) ? '' : host });
     this.#service = service;
     this.#through = through;
     this.#clock = clock;
   }
 
-  /** Node pools connections under this name. One name suffices, because they all lead to one place. */
+  /** Node pools connections under this name, which is fixed, as all connections lead to one service. */
   override getName(): string {
     return 'service';
   }
@@ -77,7 +77,7 @@ export class ServiceAgent extends Agent {
     if (looks) this.#look();
   }
 
-  /** Closes connections that have idled for too long. Call it before each request; it acts once a second. */
+  /** Closes connections that have idled for too long. Called before each request; acts once a second. */
   dropOutlived(): void {
     const now = this.#clock.now();
     if (Math.abs(now - this.#lookedAt) < this.#clock.times.warmLook) return;
@@ -92,7 +92,7 @@ export class ServiceAgent extends Agent {
     }
   }
 
-  /** Opens a connection if one is missing. To open several at a time would hold up a request. */
+  /** Opens a connection if one is missing. Opening several at a time would delay a request. */
   #look(): void {
     this.dropOutlived();
     const clock = this.#clock;
@@ -110,7 +110,7 @@ export class ServiceAgent extends Agent {
       this.#idleSince.set(socket, clock.now());
       socket.on('data', refuseUnasked).on('error', () => {});
       this.#ahead.add(socket.unref());
-      // A connection closed before a request took it could not be opened, or the service keeps none idle.
+      // If a connection closes before a request takes it, opening failed, or the service keeps none idle.
       socket.once('close', () => this.#ahead.delete(socket) && failed());
     });
   }

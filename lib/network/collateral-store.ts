@@ -7,10 +7,10 @@ import { inTime, makeDirectory, replace } from '../files/durable-file.ts';
 export interface Collateral {
   readonly body: Uint8Array;
   readonly issuerChain: string; // PEM of the signer's certificates if a header carries them, else empty
-  readonly fetchedAt: number; // wall clock, ms since 1970
+  readonly fetchedAt: number; // ms since 1970, by the wall clock
 }
 
-/** Stores collateral under its URL, by methods like those of a Map. It never throws. */
+/** Stores collateral under its URL, by methods like those of a Map. The store never throws. */
 export interface CollateralStore {
   get(url: string): Collateral | undefined | Promise<Collateral | undefined>;
   set(url: string, collateral: Collateral): unknown;
@@ -18,8 +18,8 @@ export interface CollateralStore {
 }
 
 /**
- * One file per URL. Its second line is JSON with the body in base64, its first line the SHA-256 of the second
- * in hex. A damaged file would be taken for forged evidence: it is ignored, as is a disk slower than 10 s.
+ * One file per URL: the second line is JSON with the body in base64, the first line the SHA-256 of the second
+ * in hex. A damaged file would look like forged evidence, so it is ignored, as is a disk slower than 10 s.
  */
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);

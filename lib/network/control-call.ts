@@ -9,7 +9,7 @@ export interface HttpRequest {
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
   readonly maxBytes: number; // limit of the response body; a longer body is an error
-  readonly timeout: number; // ms until the whole response must be here
+  readonly timeout: number; // milliseconds until the whole response must have arrived
   readonly signal?: AbortSignal | undefined;
 }
 type Chunks = AsyncIterable<Uint8Array>;
@@ -18,7 +18,7 @@ export interface HttpResponse<Body = Uint8Array> {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>; // names in lower case
   readonly body: Body;
-  readonly pause?: number | undefined; // seconds for which the host has asked for no such request
+  readonly pause?: number | undefined; // seconds that the host asked to wait before the next such request
 }
 
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
@@ -33,10 +33,10 @@ export function pauseOf({ status, headers }: HttpResponse, times: Times, random 
 
 /**
  * Returns a function that sends requests by `send`, each within its limits. While a host wants a pause,
- * nothing is sent, and the response that asked for the pause is returned again. This lasts for at most
- * `confirmAfter` (lib/times.ts), because anybody on the way can ask for longer, and requests of applications
- * may wait. Throws upstream_connect_timeout, control_api_failed for a body over `maxBytes`, the reason of the
- * signal, and for any other failure what `failureOf` returns.
+ * nothing is sent, and the response that asked for the pause is returned again. A pause is obeyed for at most
+ * `confirmAfter` (lib/times.ts), because anybody on the network can ask for longer, and requests of
+ * applications may wait. Throws upstream_connect_timeout, control_api_failed for a body over `maxBytes`, the
+ * reason of the signal, and for any other failure what `failureOf` returns.
  */
 export function limitedControlCall(
   send: (request: HttpRequest, host: string, signal: AbortSignal) => Promise<HttpResponse<Chunks>>,
@@ -51,7 +51,7 @@ export function limitedControlCall(
     const { method, url, headers, maxBytes, timeout, signal: caller } = request;
     const { host, origin, pathname } = new URL(url);
     caller?.throwIfAborted();
-    // A host may limit each path and key by itself. The query is left out: of manifests it always differs.
+    // A host may limit each path and key by itself. The query is left out, as it differs for each manifest.
     const limited = `${method} ${origin}${pathname} ${headers?.['authorization']}`;
     const now = clock.monotonic();
     for (const [each, { until }] of paused) if (until <= now) paused.delete(each);
@@ -84,7 +84,7 @@ export function limitedControlCall(
   };
 }
 
-/** Returns all bytes of a body. At more than `most` bytes it stops reading and returns undefined. */
+/** Returns all bytes of a body, or stops reading and returns undefined at more than `most` bytes. */
 export async function readAll(body: Chunks, most: number): Promise<Buffer | undefined> {
   const chunks: Uint8Array[] = [];
   let size = 0;

@@ -1,4 +1,4 @@
-/** Our own client for HTTP proxies: those of Node and undici do not name a certificate that they refuse. */
+/** A client for HTTP proxies, because those of Node and undici do not name a certificate that they refuse. */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -20,12 +20,12 @@ interface ProxyOptions {
 
 /**
  * Calls `secure` with a raw connection through the proxy, or at once without one for a direct connection.
- * Rejects with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted, without a password.
+ * Rejects with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted, without passwords.
  */
 export type Through = (host: string, port: number, secure: (raw?: Socket) => TLSSocket) => Promise<TLSSocket>;
 
 /**
- * Reads the proxy from `https_proxy`, and exceptions from `no_proxy`; lower case wins. Undefined: every
+ * Reads the proxy from `https_proxy`, and exceptions from `no_proxy`; lower case wins. Undefined if every
  * connection is direct. Throws config_invalid, and quotes no value, since it may hold a password. `no_proxy`
  * lists `*`, names, IP addresses and CIDR blocks, separated by commas or blanks. A name covers itself and all
  * names below it; with a leading dot or `*.`, only those below. All but CIDR blocks may end in `:port`.
@@ -80,7 +80,7 @@ export function outboundProxy(env: Environment, options: ProxyOptions): Through 
     const late = new PrivatemodeError('upstream_connect_timeout', message);
     const cancel = clock.after(connectTimeout, () => asked.destroy(late), 'waiting');
     try {
-      // First bytes of the server would be lost here: there are none, because in TLS the client speaks first.
+      // A server's first bytes would be lost, but in TLS, where the client speaks first, there are none.
       const [{ statusCode }, socket] = await once(asked.end(), 'connect');
       if (statusCode === 200) return socket;
       socket.on('error', () => {}).destroy();

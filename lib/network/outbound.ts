@@ -19,17 +19,17 @@ const HTTP_1 = new DataView(new TextEncoder().encode('\bhttp/1.1').buffer); // \
 export type Outbound = ReturnType<typeof createOutbound>;
 
 /**
- * Opens connections to the outside. It reads `env` once. `connectTimeout`: ms to a usable control connection,
- * and to a response of the HTTP proxy. `authorities`: whom to trust, in PEM. Throws config_invalid.
+ * Opens connections to the outside. `env` is read once. `connectTimeout`: ms to a usable control connection,
+ * and to a response of the HTTP proxy. `authorities`: certificates to trust, in PEM. Throws config_invalid.
  */
 export function createOutbound(
   env: Environment,
   options: { connectTimeout: number; clock: Clock; authorities?: readonly string[] },
 ) {
   const { connectTimeout, clock, authorities = loadTrustStore(env) } = options;
-  // All connections share one context, because to parse a system's authorities costs more than a handshake.
+  // All connections share one context, because parsing a system's authorities costs more than a handshake.
   const secureContext = createSecureContext({ ca: [...authorities] });
-  // TLS sessions are not resumed: Node would get no certificate in which to check the host name.
+  // TLS sessions are not resumed, because Node would get no certificate in which to check the host name.
   const trusting = { secureContext, maxCachedSessions: 0 };
   const closed = new AbortController(); // ends connections that are being opened, which undici does not end
   const through = outboundProxy(env, { secureContext, connectTimeout, clock, closed: closed.signal });
@@ -51,7 +51,7 @@ export function createOutbound(
   });
 
   return {
-    /** A call on the control path. It may also throw upstream_redirect. No error quotes what was sent. */
+    /** Makes a call on the control path; may also throw upstream_redirect. No error quotes what was sent. */
     call: limitedControlCall(
       async ({ method, url, headers, body = null }, host, signal) => {
         const { origin, pathname, search } = new URL(url);
@@ -81,7 +81,7 @@ export function createOutbound(
       closed.signal.addEventListener('abort', () => agent.destroy());
       return agent;
     },
-    /** Ends all connections: open ones, those being opened, and those of agents. Requests fail. */
+    /** Ends all connections (open ones, those being opened, and those of agents), so that requests fail. */
     async close(): Promise<void> {
       await dispatcher.destroy();
       closed.abort();
@@ -92,8 +92,8 @@ export function createOutbound(
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 
 /**
- * The trusted certificates, one PEM text each. SSL_CERT_FILE, if set and not empty, names a file with exactly
- * these (docs/protocol/inference.md 1); otherwise the system and Node provide them. Throws config_invalid.
+ * The trusted certificates, one PEM text each. If SSL_CERT_FILE is set and not empty, only those of its file
+ * are trusted (docs/protocol/inference.md 1), else those of the system and Node. Throws config_invalid.
  */
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];

@@ -10,7 +10,7 @@ const NOTHING_LEFT = 'cannot be connected to: no file descriptor or local port i
 const BROKEN_OFF = 'connection lost: the service broke off in the middle of the answer';
 const CLOSED = 'the service closed the connection while the request was sent';
 
-/** By the code of an error: our code, and what the host did, in words that follow its name. */
+/** For each code of an error: our code, and what the host did, in words that follow the host's name. */
 const DONE: readonly Row[] = [
   [/^ECONNREFUSED$/, 'upstream_unreachable', 'refused the connection'],
   [/^ENOTFOUND$/, 'upstream_unreachable', 'does not resolve'],
@@ -46,7 +46,7 @@ const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'ear
 /** Words about a refused certificate, by its error, which undici and node:https pass on unchanged. */
 const presentedBy = new WeakMap<object, string>();
 
-/** Remembers the certificate of the other end: when Node reports a refusal, the socket has lost it. */
+/** Remembers the certificate of the other end, which the socket has lost when Node reports a refusal. */
 export function watchCertificate(socket: TLSSocket, host: string): TLSSocket {
   let presented: string | undefined;
   socket.prependListener('secure', () => {
@@ -64,7 +64,7 @@ function nameOf(party: Partial<Record<'CN' | 'O', string | string[]>> | undefine
   return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
 }
 
-/** Returns upstream_tls_untrusted for a refused certificate, else undefined. `host`: who showed it. */
+/** Returns upstream_tls_untrusted for a refused certificate, else undefined. `host` showed it. */
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const { code = '' } = thrown as NodeJS.ErrnoException;
@@ -87,7 +87,7 @@ export function transportError(host: string, thrown: unknown): unknown {
   return describeRefusal(thrown, host) ?? known;
 }
 
-/** Why an attempt failed before any response header. `retry`: why it may be repeated; else undefined. */
+/** Why an attempt failed before any response header. `retry`: why to repeat it, else undefined. */
 export class UpstreamFailure extends PrivatemodeError {
   declare readonly retry: 'connection_reset' | 'stale_connection' | undefined;
 
@@ -99,10 +99,10 @@ export class UpstreamFailure extends PrivatemodeError {
 
 interface AttemptState {
   readonly host: string;
-  readonly heard: boolean; // a byte of a response has come, even of an informational response
-  readonly reused: boolean; // a connection that had been used before, or opened ahead
+  readonly heard: boolean; // whether a byte of a response has come, even of an informational response
+  readonly reused: boolean; // whether the connection had been used before, or opened ahead
   readonly age: number | undefined; // ms since the attempt got a connection; undefined if it got none
-  readonly sent: boolean; // the request has left completely
+  readonly sent: boolean; // whether the request was sent completely
   readonly times: Pick<Times, 'staleWithin'>;
 }
 
@@ -115,7 +115,7 @@ export function upstreamFailure(thrown: unknown, { host, heard, reused, age, sen
   const known = hasRow || (age === undefined && code !== '') ? code : 'ECONNRESET';
   let error = describeRefusal(thrown, host) ?? did('the service', known, DONE_TO_REQUEST);
   const whileWriting = code === 'EPIPE' || (code === 'ECONNRESET' && syscall === 'write');
-  // By chance a read or a write meets the reset. The reset may hide a response (docs/architecture.md H6).
+  // Either a read or a write reports the reset, which may hide a response (docs/architecture.md H6).
   if (whileWriting || (error.code === 'upstream_reset' && age !== undefined && !sent))
     error = new PrivatemodeError('upstream_closed_during_upload', CLOSED);
   if (heard) return new UpstreamFailure(error);
@@ -140,7 +140,7 @@ export const MOST_SEARCHED = 4096;
 /** The version in an error that asks for a newer client: docs/protocol/inference.md 11. */
 const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
 
-/** client_too_old if an error wants a newer client. The error is unauthenticated: only digits are quoted. */
+/** client_too_old if an error wants a newer client. Only digits of an unauthenticated error are quoted. */
 export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
   if (body.length > MOST_SEARCHED) return undefined;
   const message = new TextDecoder('latin1').decode(body);

@@ -1,4 +1,4 @@
-/** Sends one attempt of a request through http-proxy-3, and gives the head of the upstream response. */
+/** Sends one attempt of a request through http-proxy-3, and returns the head of the upstream response. */
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
@@ -23,8 +23,8 @@ interface Attempt {
   readonly method: string;
   readonly path: string; // canonical path of the endpoint table, with the allowed query
   readonly headers: OutgoingHttpHeaders;
-  readonly body: Uint8Array | Readable | undefined; // encrypted
-  readonly sent: () => void; // called when all of the upload has left
+  readonly body: Uint8Array | Readable | undefined; // the encrypted body
+  readonly sent: () => void; // called when the whole upload has been sent
   readonly fresh: boolean;
   readonly deadline: Deadline;
 }
@@ -69,7 +69,7 @@ type Sending = ReturnType<typeof beginSending>;
 
 /**
  * Runs one attempt until the head of its response or its first failure. http-proxy-3 takes the returned
- * object for an application's request: it calls `pipe` before it sends anything (docs/architecture.md H1).
+ * object for an application's request, and calls `pipe` before it sends anything (docs/architecture.md H1).
  */
 function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByteTimeout }: UpstreamOptions) {
   const { method, path: url, headers, sent, deadline } = attempt;
@@ -80,13 +80,13 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
   let connection: TLSSocket | undefined;
   let readBefore = 0; // bytes read from the connection before this attempt
   let connectedAt: number | undefined;
-  let reused = false; // the connection idled before: the service may have closed it
+  let reused = false; // whether the connection was idle before, so that the service may have closed it
 
   const release = (): void => {
     if (body instanceof Readable) body.destroy();
     body = undefined;
   };
-  /** Ends the attempt. Its first cause counts: a later error says only that the request was destroyed. */
+  /** Ends the attempt. Only the first cause counts: later errors only say that the request was destroyed. */
   const stop = (thrown: unknown): void => {
     request?.destroy(); // even after a response, so that the rest of the body is not sent
     if (isSettled) return;
@@ -100,7 +100,7 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     outcome.reject(upstreamFailure(thrown, failure));
   };
   const closed = (): void => {
-    // An error is made only if it is needed: its stack costs 9 us of the 620 us of a short request.
+    // An error is made only if it is needed, as its stack costs 9 us of the 620 us of a short request.
     if (!isSettled) stop(new Error('closed without a response'));
     release();
   };
@@ -108,7 +108,7 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     connectedAt = clock.monotonic();
     deadline.wait(firstByteTimeout, () => stop(noResponse()));
     if (!(body instanceof Readable)) return;
-    // The wait begins anew with each piece of the upload that leaves, until the attempt has its outcome.
+    // The wait begins anew with each piece of the upload that is sent, until the attempt has its outcome.
     const left = (): void => {
       if (!isSettled) deadline.refresh();
     };
@@ -121,7 +121,7 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     if (reused) connected();
     else socket.once('secureConnect', connected);
   };
-  // Our own deadline, because a 1xx response resets the timers of the socket (docs/architecture.md H10).
+  // A deadline of ours is used, as a 1xx response resets the timers of the socket (docs/architecture.md H10).
   deadline.wait(connectTimeout, () => stop(noConnection()));
 
   return {

@@ -1,7 +1,7 @@
 /** What the program counts: the counters since its start, and the stats of one request. */
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
-/** Codes of errors for responses that came but could not be decrypted. Other codes mean a cut response. */
+/** Codes of errors for responses that arrived but could not be decrypted. Other codes mean a cut response. */
 export const UNDECRYPTABLE: ReadonlySet<string> = new Set<ErrorCode>([
   'response_not_authentic',
   'response_not_encrypted',
@@ -26,7 +26,7 @@ export function createCounters() {
     receipts: { written: 0, lost: 0 },
     /** Requests that ended in an error of the proxy. Key: client name (empty if unknown), line feed, code. */
     errors: new Map<`${string}\n${ErrorCode}`, number>(),
-    /** Requests admitted without a check of their limits, because the store of the limits was away. */
+    /** Requests admitted without a check of their limits, because the store of the limits was unavailable. */
     uncounted: 0,
   };
 }
@@ -37,12 +37,12 @@ export function count<K>(map: Map<K, number>, key: K, by = 1): void {
   map.set(key, (map.get(key) ?? 0) + by);
 }
 
-/** Counts of one exchange, and its times in ms of performance.now(). It begins when the object is made. */
+/** Counts of one exchange, which begins with the object, and its times in ms of performance.now(). */
 export class RequestStats {
   readonly startedAt: number = performance.now();
   /** When the last byte of the request body had arrived. */
   uploadedAt: number | undefined;
-  /** When all of the encrypted request body had left. */
+  /** When the whole encrypted request body had been sent. */
   sentAt: number | undefined;
   firstChunkAt: number | undefined;
   endedAt: number = this.startedAt;

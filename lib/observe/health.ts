@@ -18,11 +18,11 @@ export const healthzResponse = (): HealthResponse => ({ status: 200, headers: TE
 export interface Readiness extends Standing {
   /** Whether the port for applications is open. Default: true, for probes that arrive on this port. */
   readonly isServed?: boolean;
-  /** Why requests do not get through to the service. Unset if they do, or if the probe did not ask. */
+  /** Why requests do not get through to the service; unset if they get through, or no probe asked. */
   readonly notServing?: string | false | undefined;
 }
 
-/** Whether a probe also asks if requests get through to the service: by `/readyz?serving`. */
+/** Whether a probe asks, by `/readyz?serving`, if requests get through to the service. */
 export const asksServing = (target = ''): boolean =>
   new URLSearchParams(target.split('?', 2)[1]).has('serving');
 
@@ -35,7 +35,7 @@ export function readyzResponse(asked: Readiness): HealthResponse {
   const { state, ready, awaitsKey, error, isServed = true, notServing } = asked;
   const refuse = (code: string, reason: string) => ({
     status: 503,
-    // No Retry-After from a proxy that was told to stop: it will not be ready again.
+    // A proxy that was told to stop sends no Retry-After, because it will not be ready again.
     headers: { ...TEXT, ...(state === 'ended' ? END : AGAIN), 'privatemode-proxy-error': code },
     body: `${state}: ${reason}\n`,
   });
@@ -44,8 +44,8 @@ export function readyzResponse(asked: Readiness): HealthResponse {
   if (!ready) return refuse('not_ready', 'the remote is being verified');
   if (!isServed) return refuse('not_ready', 'the port for applications is closed');
   if (notServing) return refuse('not_ready', `${NOTICES.service_failing.title}: ${notServing}`);
-  // Without a key of its own, the proxy verifies the service with the key of the first client. Until then it
-  // counts as ready, because load balancers would otherwise keep this client away.
+  // Without a key of its own, the proxy verifies the service with the key of the first client. Until then the
+  // proxy counts as ready, because load balancers would otherwise keep this client away.
   const awaiting = awaitsKey ? { 'privatemode-proxy-state': 'awaiting-key' } : {};
   return { status: 204, headers: { ...NO_STORE, ...awaiting }, body: '' };
 }

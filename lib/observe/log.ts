@@ -20,11 +20,11 @@ export interface Logger extends Readonly<Record<Level, LogMethod>> {
 export interface LogOutput {
   write(line: string): unknown;
   readonly isTTY?: boolean | undefined;
-  /** Bytes that the reader of this output has not taken yet; absent for an output that holds none back. */
+  /** Bytes that the reader of this output has not taken yet; absent for an output without a buffer. */
   readonly writableLength?: number;
 }
 
-/** Fields whose values the log never shows. Names inside objects do not matter: objects are omitted. */
+/** Fields whose values the log never shows. Names inside objects do not matter, as objects are omitted. */
 const SECRET_FIELDS: ReadonlySet<string> = new Set(
   (
     'authorization Authorization proxy-authorization x-api-key api-key apiKey api_key key bearer token secret password ' +
@@ -32,11 +32,11 @@ const SECRET_FIELDS: ReadonlySet<string> = new Set(
   ).split(' '),
 );
 const LONGEST_TEXT = 1_000;
-/** At most this many bytes of lines wait while the reader of the log does not read. */
+/** The most bytes of lines that wait while the reader of the log does not read. */
 const MOST_WAITING = 16 * 1024 * 1024;
 const STYLES = { debug: 'plain', info: 'good', warn: 'caution', error: 'bad' } as const;
 
-/** Writes one line. Its fields have been made safe to show. */
+/** Writes one line, whose fields have been made safe to show. */
 type Write = (level: Level, fields: Fields, message: string) => void;
 
 /**
@@ -64,8 +64,8 @@ export function createLogger(options: {
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label.toUpperCase() }) },
     },
-    // Pino escapes only what would break JSON. People may read the log on a terminal, so control characters
-    // are escaped here.
+    // Pino escapes only what would break JSON. People may read the log on a terminal, so the logger escapes
+    // control characters.
     { write: (line) => output.write(/^[ -~]*\n$/.test(line) ? line : printableJson(line)) },
   );
   const writeJson: Write = (level, fields, message) => logger[level](fields, message);
@@ -87,8 +87,8 @@ export function createLogger(options: {
 }
 
 /**
- * Drops lines once more than MOST_WAITING bytes wait, and until the reader has taken them all. Otherwise a
- * reader that stalls would fill the memory. Before the next line, `report` gets the number of dropped lines.
+ * Drops lines once more than MOST_WAITING bytes wait, until the reader has taken all of them. Without limit a
+ * stalled reader would fill the memory. Before the next line, `report` gets the number of dropped lines.
  */
 function bounded(output: LogOutput, report: (lines: number) => void): LogOutput {
   let dropped = 0;
@@ -124,7 +124,7 @@ function safeValue(value: unknown): string | number | boolean | null {
 }
 
 /**
- * An error and its causes on one line. Errors that are not ours show their message only if they come from the
+ * An error and its causes on one line. Errors of other code show their message only if they come from the
  * system or the network: parsers quote what they parsed, and Node's own errors (ERR_…) quote arguments. If
  * the program itself failed, the place in its code tells more than the message.
  */
@@ -144,8 +144,8 @@ function describeLink(error: Error): string {
 }
 
 /**
- * Writes lines as text, in this process and at once, so that no line is lost when the process ends. To make
- * the text from pino's JSON would add 20 us to the 620 us of CPU of a short request, by a profile of the
+ * Writes lines as text, in this process and at once, so that no line is lost when the process ends. Making
+ * the text from pino's JSON would add 20 us to the 620 us of CPU time of a short request, by a profile of the
  * bench row request_cpu.
  */
 function textLines(output: LogOutput, colours: boolean): Write {
@@ -159,8 +159,8 @@ function textLines(output: LogOutput, colours: boolean): Write {
 }
 
 /**
- * A value in the style of Go's slog: quoted if a reader could not tell where it ends, or if a terminal would
- * do more than show it.
+ * A value in the style of Go's slog: quoted if a reader could not tell where it ends, or if the value could
+ * control a terminal.
  */
 function quoted(value: unknown): string {
   const text = String(value);

@@ -16,7 +16,7 @@ export type Metrics = ReturnType<typeof createMetrics>;
 
 const PREFIX = 'privatemode_proxy_';
 /**
- * At most this many model names become labels. Clients choose these names, so without a cap they could fill
+ * The most model names that become labels. Clients choose these names, so without a cap clients could fill
  * the memory and the operator's database. A name becomes a label with the first successful response of its
  * model, so that names of models that do not exist use up no labels.
  */
@@ -42,8 +42,8 @@ const REJECTIONS = Object.entries(ERRORS)
   .map(([code]) => `\n${code}`);
 
 /**
- * Creates the Prometheus metrics. Some read the counters and functions of `options` at each scrape; others
- * add up the requests that `observe` gets. `render` returns the text of /metrics.
+ * Creates the Prometheus metrics. Some metrics read the counters and functions of `options` at each scrape;
+ * others add up the requests that `observe` gets. `render` returns the text of /metrics.
  */
 export function createMetrics(options: {
   readonly counters: Counters;
@@ -55,7 +55,7 @@ export function createMetrics(options: {
   readonly notices: () => readonly Pick<Notice, 'id' | 'severity'>[];
   /** When the TLS certificate expires, in ms since 1970; undefined without TLS. */
   readonly certificateEnds: () => number | undefined;
-  /** Whether --clients is set. Without it no metric has the label client. */
+  /** Whether --clients is set. Without --clients, no metric has the label client. */
   readonly clients: boolean;
   /** Whether to add metrics of the Node process. False in tests, where a process has several registries. */
   readonly processMetrics?: boolean;
@@ -66,11 +66,11 @@ export function createMetrics(options: {
   const { counters, protection, standing, notices, clients, clock, serverAddress } = options;
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
   // `promtool check metrics` allows the ending `_total` for counters only. Gauges with this ending are
-  // removed: each only sums up another metric with labels.
+  // removed, because each only sums up another metric with labels.
   for (const metric of registry.getMetricsAsArray() as unknown as { name: string; type: string }[])
     if (metric.name.endsWith('_total') && metric.type === 'gauge') registry.removeSingleMetric(metric.name);
 
-  /** Creates a metric. At each scrape, `read` returns its values. */
+  /** Creates a metric, whose values `read` returns at each scrape. */
   const scraped = (Metric: Kind, name: string, help: string, read: () => Values, ...labelNames: string[]) =>
     new Metric({
       name: PREFIX + name,
@@ -86,9 +86,9 @@ export function createMetrics(options: {
   const number = (Metric: Kind, name: string, help: string, read: () => number | undefined) =>
     scraped(Metric, name, help, () => [read()].flatMap((value) => (value === undefined ? [] : [[value]])));
   /**
-   * Creates a counter from a map. Its keys are label values, joined by line feeds; prom-client would sort and
-   * join the labels at each count. Series of the keys in `zeros` exist from the beginning, because increase()
-   * of Prometheus does not see the first value of a series.
+   * Creates a counter from a map whose keys are label values, joined by line feeds, because prom-client would
+   * sort and join the labels at each count. Series of the keys in `zeros` exist from the beginning, because
+   * increase() of Prometheus does not see the first value of a series.
    */
   const counted = (name: string, help: string, labels: string[], numbers: Numbers, zeros: string[] = []) => {
     const labelsOf = (key: string) => {
@@ -174,7 +174,7 @@ export function createMetrics(options: {
     all: () => registry.getMetricsAsArray(),
     contentType: registry.contentType,
     render: (): Promise<string> => registry.metrics(),
-    /** Call it once per request, never per token. */
+    /** Adds a finished request; called once per request, never per token. */
     observe(request: Finished): void {
       const { endpoint: route, method, status, operation, client, firstTokenMs, gapMs, addedMs } = request;
       if (route === 'none') return; // refused without an endpoint: only errors_total counts such a request
@@ -218,7 +218,7 @@ type Values = Iterable<readonly [value: number, labels?: Readonly<Record<string,
 const isAuthenticSuccess = ({ outcome, status }: Finished): boolean =>
   outcome === 'answered' && status !== null && status < 400;
 
-/** The label error_type. It is empty for a request without an error, even if its client left early. */
+/** The label error_type, which is empty for a request without an error, even if its client left early. */
 function errorType({ outcome, status, code }: Finished): string {
   if (code !== null) return code;
   if (status !== null && status >= 400) return String(status);
@@ -226,8 +226,8 @@ function errorType({ outcome, status, code }: Finished): string {
 }
 
 /**
- * Returns a function that limits the values of a label. It keeps the empty value, and the first MOST_MODELS
- * values that were passed with `good`; every other value becomes `other`.
+ * Returns a function that limits the values of a label. The function keeps the empty value, and the first
+ * MOST_MODELS values that were passed with `good`; every other value becomes `other`.
  */
 function cappedLabel(): (value: string, good: boolean) => string {
   const known = new Set(['']);

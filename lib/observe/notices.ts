@@ -1,7 +1,7 @@
 /**
  * What needs a person's attention. A condition, such as an unusable file, either holds or does not hold.
- * While it holds, its notice says since when, why, and what to do. The log, `/status`, the metric and
- * docs/operating.md are views of the notices.
+ * While a condition holds, its notice says since when, why, and what to do. The log, `/status`, the metric
+ * and docs/operating.md are views of the notices.
  */
 import type { Clock } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
@@ -9,14 +9,14 @@ import { STANDINGS, type Standing, type StateName } from '../session/standing.ts
 import type { Logger } from './log.ts';
 
 /**
- * `critical`: requests fail, access is wrong, or records are lost. `warning`: one of these three may happen
- * soon. `info`: nobody is alerted.
+ * `critical`: requests fail, access is wrong, or records are lost. `warning`: requests may soon fail, access
+ * may become wrong, or records may be lost.
  */
 export type Severity = 'warning' | 'critical';
 
 interface Row {
   readonly severity: Severity;
-  /** What is wrong, in one clause. It is the message of the log line. */
+  /** What is wrong, in one clause, which is the message of the log line. */
   readonly title: string;
   /** What to do, in one or two sentences. */
   readonly remedy: string;
@@ -38,7 +38,7 @@ const RENEW = 'Put the renewed certificate into the file; the proxy reads it aga
 const WORKSPACE =
   'Make room on the disk of --workspace, or make it writable again; what waits is then written.';
 
-/** Every condition, in the order of docs/operating.md. The ids are stable: alerts match on them. */
+/** Every condition, in the order of docs/operating.md. The ids are stable, because alerts match on them. */
 const ROWS = {
   service_rejected: ofState('critical', 'rejected'),
   service_rejected_once: ofState('warning', 'rejected-once'),
@@ -88,7 +88,7 @@ export type NoticeId = keyof typeof ROWS;
 export const NOTICES: Readonly<Record<NoticeId, Row>> = ROWS;
 
 /**
- * A condition that holds. Its reason names files, clients and models of the operator, so it appears only in
+ * A condition that holds. The reason names files, clients and models of the operator, so it appears only in
  * `/status`, in views that are made from `/status`, and in the log.
  */
 export interface Notice extends Row {
@@ -119,8 +119,8 @@ export type Notices = ReturnType<typeof createNotices>;
 const LEVELS = { warning: 'warn', critical: 'error' } as const;
 
 /**
- * Keeps the notices that hold now: the notice of the session's state, and those that `set` began. It logs a
- * condition when it begins, when its reason changes, and when it is over. Each call of `look` or `list` asks
+ * Keeps the notices that hold now: the notice of the session's state, and those that `set` began. A condition
+ * is logged when it begins, when its reason changes, and when it is over. Each call of `look` or `list` asks
  * `standing` for the state of the session.
  */
 export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?: () => Standing) {
@@ -134,9 +134,9 @@ export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?:
   const isOver = (id: NoticeId): void => log.info({ condition: id }, `Over: ${NOTICES[id].title}`);
 
   /**
-   * Begins a condition. To call it again changes nothing; the same is true of `clear`. `reason`: what has
-   * happened, in words for a person, without the remedy. `of`: the file or client, if a condition can concern
-   * several: the condition is over when it is over for all of them.
+   * Begins a condition. A repeated call of `set` or `clear` changes nothing. `reason`: what has happened, in
+   * words for a person, without the remedy. `of`: the file or client, if a condition can concern several; the
+   * condition is over when it is over for all of them.
    */
   function set(id: NoticeId, reason: string, of = ''): void {
     const { since, reasons } = held.get(id) ?? { since: clock.now(), reasons: new Map<string, string>() };

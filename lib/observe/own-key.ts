@@ -1,6 +1,6 @@
 /**
  * Watches whether the service still accepts the operator's API keys: the key of --api-key, and the keys in
- * the clients file. It judges by the responses to requests with these keys.
+ * the clients file. The watch judges by the responses to requests with these keys.
  */
 import type { NoticeSink } from './notices.ts';
 
@@ -10,7 +10,7 @@ export type OwnKeys = ReturnType<typeof watchOwnKeys>;
  * Sets the notice own_key_rejected when the service first refuses a key. The notice ends with a later
  * authentic response to a request with the key, or when another key replaces it. Each key has a notice of its
  * own. `client`: undefined for the key of --api-key. `keyOf`: returns the present key of a client; responses
- * to requests with an earlier key count for nothing. `origin`: returns where the key of --api-key comes from.
+ * to requests with an earlier key are ignored. `origin`: returns where the key of --api-key comes from.
  */
 export function watchOwnKeys(
   notices: NoticeSink,
@@ -24,8 +24,8 @@ export function watchOwnKeys(
   };
   return {
     /**
-     * Call it when the service has responded with 401 to a request with this key. Nothing authenticates such
-     * a response.
+     * Called when the service has responded with 401 to a request with this key. Nothing authenticates a
+     * response with 401.
      */
     refused(client: string | undefined, key: string): void {
       if (key !== keyOf(client)) return;
@@ -33,11 +33,11 @@ export function watchOwnKeys(
       const from = client === undefined ? origin() : `the client ${client} in the file of --clients`;
       notices.set('own_key_rejected', `401 for the key of ${from}`, client);
     },
-    /** Call it when the service has sent an authentic response to a request with this key. */
+    /** Called when the service has sent an authentic response to a request with this key. */
     answered(client: string | undefined, key: string): void {
       if (key === keyOf(client)) forget(client);
     },
-    /** Call it when `keyOf` may return other keys than before. */
+    /** Called when `keyOf` may return other keys than before. */
     replaced(): void {
       for (const [client, key] of refused) if (key !== keyOf(client)) forget(client);
     },

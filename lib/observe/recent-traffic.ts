@@ -2,7 +2,7 @@
 import { type Clock, every } from '../clock.ts';
 import type { Finished, Traffic, TrafficSecond } from './status-report.ts';
 
-/** How many seconds are kept. */
+/** How many seconds of traffic are kept. */
 const KEPT = 120;
 const MOST_FINISHED = 50;
 
@@ -10,8 +10,8 @@ type Second = { -readonly [Name in keyof TrafficSecond]: TrafficSecond[Name] };
 
 /**
  * Records requests when they end, and events of streams while they run. `inFlight` returns the number of
- * running requests, and `events` the number of events in their streams so far. Both are called once a second
- * and for each snapshot, never per token.
+ * running requests, and `events` the number of events in their streams so far. `inFlight` and `events` are
+ * called once a second and for each snapshot, never per token.
  */
 export function createTrafficLog(
   { inFlight, events }: { readonly inFlight: () => number; readonly events: () => number },
@@ -55,7 +55,7 @@ export function createTrafficLog(
 
   function snapshot(): Traffic {
     sample();
-    // The clock may go back: a second that lies in the future is left out.
+    // The clock may go back, so a second that lies in the future is left out.
     const isKept = ({ at }: Second): boolean => at > now() - KEPT * 1000 && at <= now();
     const newest = (_: unknown, back: number) => finished[(ended - 1 - back) % MOST_FINISHED] as Finished;
     return {

@@ -1,22 +1,22 @@
-/** Judges by how requests end whether they get through: even a verified service may be unreachable. */
+/** Judges by the outcome of requests whether the service is reachable, even after it was verified. */
 import type { Clock } from '../clock.ts';
 import type { NoticeSink } from './notices.ts';
 
 export type ServiceWatch = ReturnType<typeof watchService>;
 
-/** So many failures in a row, within `failuresWithin` (lib/times.ts), are more than chance. */
+/** The number of failures in a row, within `failuresWithin` (lib/times.ts), that are more than chance. */
 const FAILURES = 3;
 
 /**
  * Sets the notice service_failing at the third failure in a row within a minute, and clears it at the next
- * response of the service. It only watches the requests of applications, and sends none of its own.
+ * response of the service. The watch sends no requests of its own.
  */
 export function watchService(notices: NoticeSink, clock: Pick<Clock, 'monotonic' | 'times'>) {
   /** When the last requests failed, each in ms of the monotonic clock. */
   let failures: number[] = [];
   let failing: string | undefined;
   return {
-    /** Call it when a request did not get through. `reason`: what went wrong, in words. */
+    /** Called when a request did not reach the service. `reason`: what went wrong, in words. */
     failed(reason: string): void {
       failures = [...failures.slice(1 - FAILURES), clock.monotonic()];
       const [first = 0, , last] = failures;
@@ -24,7 +24,7 @@ export function watchService(notices: NoticeSink, clock: Pick<Clock, 'monotonic'
       if (failing === undefined) notices.set('service_failing', reason);
       failing = reason;
     },
-    /** Call it when the service has responded to a request, or has sent a secret. */
+    /** Called when the service has responded to a request, or has sent a secret. */
     answered(): void {
       failures = [];
       if (failing === undefined) return;
@@ -32,8 +32,8 @@ export function watchService(notices: NoticeSink, clock: Pick<Clock, 'monotonic'
       notices.clear('service_failing');
     },
     /**
-     * Returns why load balancers should send no requests here; undefined if they should. Some time after the
-     * last failure they should send requests again: only requests find out whether the service is back.
+     * Returns why load balancers should send no requests to this proxy; undefined if they should, as some
+     * time after the last failure, because only requests show whether the service is back.
      */
     notServing(): string | undefined {
       const since = clock.monotonic() - (failures.at(-1) ?? 0);

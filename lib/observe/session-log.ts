@@ -49,10 +49,10 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
 }
 
 /**
- * Logs once that the proxy is ready. If the start takes longer than 3 s, it also shows what the proxy waits
- * for: on a terminal in one line that counts the seconds since the start, otherwise in a line of the log.
- * Failures have log lines of their own. On a terminal the line of a ready proxy is short, and for people.
- * `statusPage`: the address of the status page, if there is one.
+ * Logs once that the proxy is ready. If the start takes longer than 3 s, the function also shows what the
+ * proxy waits for: on a terminal in one line that counts the seconds since the start, otherwise in a line of
+ * the log. Failures have log lines of their own. On a terminal the line of a ready proxy is a short text for
+ * people. `statusPage`: the address of the status page, if there is one.
  */
 export function reportStart(clock: Clock, log: Logger, status?: StatusOutput, statusPage?: string) {
   const startedAt = clock.monotonic();
@@ -105,7 +105,7 @@ export function reportStart(clock: Clock, log: Logger, status?: StatusOutput, st
       }
     },
     /**
-     * Call it when the port, or the socket file that `url` names, is open. `awaitsKey`: the proxy verifies
+     * Called when the port, or the socket file that `url` names, is open. `awaitsKey`: the proxy verifies
      * nothing before a client has sent a key.
      */
     listening(url: string, { awaitsKey }: { readonly awaitsKey: boolean }): void {

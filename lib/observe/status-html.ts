@@ -10,7 +10,7 @@ const FILE = 'status-page.html';
 
 /**
  * Reads the HTML file, and returns a function that makes the response for a view. In the single executable
- * the file is an asset; otherwise it is beside this module or the built program. Throws if it is missing.
+ * the file is an asset; otherwise it is beside this module or the built program. Throws without the file.
  */
 export function loadStatusPage(): (view: readonly Section[]) => HealthResponse {
   const page = isSea() ? getAsset(FILE, 'utf8') : readFileSync(join(import.meta.dirname, FILE), 'utf8');
@@ -47,7 +47,7 @@ class Html {
   }
 }
 
-/** Tag of a template: escapes each value that is not `Html` yet. Values enter HTML nowhere else. */
+/** The template tag that escapes each value that is not `Html` yet. Only `html` puts values into HTML. */
 function html(parts: TemplateStringsArray, ...values: (string | Html | readonly Html[] | undefined)[]): Html {
   const markupOf = (value: (typeof values)[number]): string => {
     if (value instanceof Html) return value.markup;
@@ -83,8 +83,8 @@ const factOf = ({ label, value, note, chart }: ViewRow): Html =>
   html`<div><dt>${label}</dt><dd>${value} <span class="soft">${note}</span>${chart && chartOf(chart)}</dd></div>`;
 
 /**
- * A row that the reader can open; a failed row starts open. The page keeps rows open by their ids, and each
- * id contains the tone: so a row that fails anew opens.
+ * A row that the reader can open; a failed row starts open. The page keeps rows open by their ids, which
+ * contain the tone, so that a row that newly fails opens.
  */
 function linkOf({ tone = 'plain', label, value, note, more = [] }: ViewRow, section: string): Html {
   const summary = html`<summary>${icon(tone)}<b>${label}</b> <span class="soft">${value}</span></summary>`;

@@ -3,7 +3,7 @@ import type { Standing } from '../session/standing.ts';
 import type { Notice } from './notices.ts';
 import type { VerificationDocument } from './verification-document.ts';
 
-/** Traffic of one second. */
+/** The traffic of one second in a status report. */
 export interface TrafficSecond {
   /** Beginning of the second, ms since 1970. */
   readonly at: number;
@@ -31,7 +31,7 @@ export interface Finished {
   /** `gen_ai.operation.name` of OpenTelemetry; null for unencrypted endpoints, which run no model. */
   readonly operation: string | null;
   readonly method: string;
-  /** The path as the log shows it. It quotes nothing that a client sent. */
+  /** The path as the log shows it, with at most one plain word of an unknown path. */
   readonly path: string;
   readonly model: string | null;
   /** HTTP status of the response; null if there was no response. */
@@ -40,11 +40,11 @@ export interface Finished {
   readonly outcome: string;
   readonly code: string | null;
   readonly durationMs: number;
-  /** ms from the last byte of the request body until all of the body had left encrypted. */
+  /** Milliseconds from the last byte of the request body until the whole body was sent encrypted. */
   readonly addedMs: number | null;
-  /** ms from the head of the request to the first event of its stream; null if nothing was streamed. */
+  /** Milliseconds from the head of a request to the first event of its stream; null without a stream. */
   readonly firstTokenMs: number | null;
-  /** Mean ms between the events of the stream; null if there were fewer than two events. */
+  /** Mean milliseconds between the events of the stream; null if there were fewer than two events. */
   readonly gapMs: number | null;
   /** Number of events in the stream. */
   readonly events: number;

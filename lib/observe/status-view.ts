@@ -55,7 +55,7 @@ function harmless(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, harmless(member)]));
 }
 
-/** The headline. It may overrule the state: expired secrets protect nothing, custom roots prove nothing. */
+/** The headline may overrule the state: expired secrets protect nothing, custom roots prove nothing. */
 function headlineOf(report: StatusReport): readonly [tone: Tone, title: string, meaning: string] {
   const { verified, tone, title, meaning } = report.standing;
   const { epoch, verdict } = report.verification;

@@ -5,10 +5,10 @@ import type { ErrorFormat } from '../api/error-response.ts';
 const LIMIT =
   /(?:maximum context length (?:is |\()|maximum model length of |context length is only )(?<window>\d+)/;
 
-// Messages about requests for which less output may be enough. `output`: the tokens of output that the
-// request asks for. `prompt`: the tokens of the prompt, if vLLM counted all of them. `least`: the tokens that
-// vLLM had counted when it stopped. For a very long prompt vLLM counts only characters. Then less output
-// helps only after "more than 0": the requested output left the prompt no token.
+// Patterns of vLLM's errors about requests that may fit if they ask for less output. `output`: the tokens of
+// output that the request asks for. `prompt`: the tokens of the prompt, if vLLM counted all of them. `least`:
+// the tokens that vLLM had counted when it stopped counting. For a very long prompt vLLM counts only
+// characters. A message that says "more than 0" means that the requested output left no token for the prompt.
 const PARTS = [
   /you requested (?<output>\d+) output tokens and your prompt contains (?:at least (?<least>\d+) |(?<prompt>\d+) input |\d+ characters \(more than 0 )/,
   /You passed (?<least>\d+) input tokens and requested (?<output>\d+) output tokens/,
@@ -16,14 +16,14 @@ const PARTS = [
   /is too large: (?<output>\d+)\. .* your request has (?<prompt>\d+) input tokens/,
 ];
 
-const LEAST_ROOM = 4000; // Claude Code asks for 1,000 fewer tokens than are free, and for 3,000 or more
+const LEAST_ROOM = 4000; // Claude Code asks for 1,000 fewer tokens than are free, and for at least 3,000
 const LONGEST = 64 * 1024; // bytes; a longer error is not changed
 
 /**
- * Returns the body that replaces the body of an error; undefined: the error is not changed. The error must be
- * authentic: a forged error would make agents drop what they remember. Codex compacts a conversation at an
- * error code of OpenAI's. Other agents compact at Anthropic's sentence that the prompt is too large. If less
- * output may be enough, Anthropic's sentence about the output is used.
+ * Returns the body that replaces an error's body, or undefined if the error is not changed. The error must be
+ * authentic: a forged error would make agents drop what they remember. Codex compacts a conversation when it
+ * gets an error code of OpenAI's. Other agents compact when they get Anthropic's sentence that the prompt is
+ * too long. If less output may be enough, the body has Anthropic's sentence about too much output.
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
   if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;
@@ -32,7 +32,7 @@ export function overflowBody(body: Uint8Array, status: number, format: ErrorForm
   return error && Buffer.from(JSON.stringify({ ...parsed, error }));
 }
 
-/** Replaces a parsed `error`. A stream never asks for less output: that works only at status 400. */
+/** Replaces a parsed `error`. An error in a stream never asks for less output, as that needs status 400. */
 export function overflowError(error: unknown, format: ErrorFormat, inStream = true): object | undefined {
   const { message } = (error ?? {}) as { message?: unknown };
   if (typeof message !== 'string' || message.length > LONGEST) return undefined;
@@ -46,13 +46,13 @@ export function overflowError(error: unknown, format: ErrorFormat, inStream = tr
   return { ...(error as object), type: 'invalid_request_error', ...changed };
 }
 
-/** Anthropic's sentence about too large an output; undefined: the output fits, or LEAST_ROOM is not free. */
+/** Anthropic's error for too much output; undefined if it fits, or fewer than LEAST_ROOM tokens are free. */
 function outputTooLarge(message: string, window: number): string | undefined {
   const parts = PARTS.map((part) => part.exec(message)?.groups).find((groups) => groups !== undefined);
   const output = Number(parts?.['output'] ?? 0);
-  // If vLLM stopped counting, the sentence names a prompt that leaves room for half of the output. So an
-  // agent that repeats the request halves its output each time, and soon gets the sentence about the prompt.
-  // An output of more than two windows would make the prompt negative, so the prompt is at least 1.
+  // If vLLM stopped counting, the error names a prompt that leaves room for half of the output. An agent that
+  // repeats the request then halves its output each time, and soon gets the error about the prompt. An output
+  // of more than two windows would make the prompt negative, so the prompt is at least 1.
   const least = Number(parts?.['least'] ?? 1);
   const prompt = Number(parts?.['prompt'] ?? Math.max(1, least, window - Math.floor(output / 2)));
   if (window - prompt < LEAST_ROOM || prompt + output <= window) return undefined;

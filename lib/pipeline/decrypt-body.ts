@@ -8,9 +8,9 @@ import { fitsRow, grammarOf, hasNames, isElement, type ResponseGrammar } from '.
 import { objectText, type SealedObject, sealedElements } from './sealed-json.ts';
 
 export const MAX_BODY_BYTES = 128 * 1024 * 1024; // in bytes on the wire; a larger response is refused
-const TURN = { messages: 256, bytes: 512 * 1024 }; // opened at once, before other exchanges have a turn
+const TURN = { messages: 256, bytes: 512 * 1024 }; // the most to decrypt before other exchanges have a turn
 
-/** Throws unless the plain members are those that an error has. The sealed members may be any JSON. */
+/** Throws if an error has an unknown plain member, or no sealed member. Sealed members may be any JSON. */
 function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
   if (sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
   const isKnown = (name: string) =>
@@ -20,7 +20,7 @@ function checkError({ layout: { sealed, plain }, type }: SealedObject): void {
   }
 }
 
-/** Throws unless a success has the members that were asked for. Returns a check for each member's value. */
+/** Throws unless a success has the requested members. Returns a function that checks a member's value. */
 function checkSuccess(
   { layout, type }: SealedObject,
   { plain, whole, formats = {} }: ResponseGrammar,
@@ -38,10 +38,10 @@ function checkSuccess(
 
 /**
  * Opens and checks the messages of a whole JSON body, and writes the body anew in the same order. `asked` is
- * what a success must consist of; undefined for an error, which may hold any sealed members. Throws, or
+ * what a success must consist of, or undefined for an error, which may hold any sealed members. Throws, or
  * rejects with, response_malformed, response_not_authentic (a wrong tag, a body that breaks the grammar), and
- * what grammarOf throws. Other exchanges get turns in between: a body of 8 MiB never holds them up for 50 ms.
- * A short body is returned without a promise.
+ * what grammarOf throws. Other exchanges get turns during the decryption, so a body of 8 MiB never delays
+ * them for 50 ms. A short body is returned without a promise.
  */
 export const decryptBody = (...response: Parameters<typeof openBody>) =>
   inTurns(openBody(...response), nextTurn);
@@ -74,7 +74,7 @@ function* openBody(
       }
     }
   }
-  // Checked last, because only opened messages tell an altered error from the error of a stranger.
+  // An error is checked last: if its messages cannot be opened, it does not come from the service at all.
   if (asked === undefined) checkError(body);
   const written = isArray ? `[${values.join()}]` : objectText(body.layout, values);
   return { body: Buffer.from(written, 'latin1'), usage: tokenUsage(body.usage) };

@@ -13,13 +13,13 @@ const MAX_BYTES = 32 * 1024 * 1024; // a larger event is refused, because events
 
 /**
  * Parses each event, opens and checks its messages, and writes the event anew from what was understood.
- * `feed` returns complete events: `data` in one line, and `retry`. With a `sink`, `feed` returns what the
- * sink writes in place of chat events. Comments pass without their text; ids and unknown fields are dropped.
- * Clients skip events by their names, which nothing authenticates. So only events of the Messages API keep a
+ * `feed` returns complete events with `data` in one line, and `retry` fields. With a `sink`, `feed` returns
+ * the events of the sink instead. Comments pass without text; ids and unknown fields are dropped. Clients may
+ * skip an event because of its name, which nothing authenticates. So only events of the Messages API keep a
  * name, which must equal their `type`. `failure` is response_not_authentic (a wrong tag or sequence, a plain
  * value for a message, an event that breaks the grammar), response_malformed, response_too_large,
- * stream_unfinished or what the sink throws. Earlier events are delivered. The constructor throws what
- * grammarOf throws, and response_malformed without streams. `maxBytes` is for tests.
+ * stream_unfinished or what the sink throws. Events before a failure are delivered. The constructor throws
+ * what grammarOf throws, and response_malformed if there are no streams. `maxBytes` is for tests.
  */
 export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
@@ -63,7 +63,7 @@ export class EventDecrypter implements Decrypter {
     return this.sink?.events ?? this.#events;
   }
 
-  /** The latest token counts. If the client leaves before the end, they count tokens of one choice only. */
+  /** The latest token counts. If the client leaves early, the counts cover the tokens of one choice only. */
   get usage() {
     return tokenUsage(this.#usage, tokenUsage(this.#startUsage));
   }
@@ -112,7 +112,7 @@ export class EventDecrypter implements Decrypter {
     this.#unended = 0;
     if (this.finished || data === '') return; // an event without data is a heartbeat; it hides nothing sealed
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {
-      // In the Messages API `[DONE]` means nothing. It is sent in capitals, which all clients know.
+      // In the Messages API `[DONE]` means nothing. `[DONE]` is sent in capitals, which all clients know.
       if (!this.#named) this.#write('data: [DONE]\n\n', true);
       return;
     }

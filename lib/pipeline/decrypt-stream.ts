@@ -10,20 +10,20 @@ export interface Source {
   readonly decrypter: Decrypter;
   readonly clock: Clock;
   readonly deadline: Deadline; // runs out if upstream sends no byte for `idleTimeout`
-  readonly idleTimeout: number; // ms without a byte, after which the response counts as stalled
-  /** Called with the size of each chunk that arrives. A PrivatemodeError that it throws ends the response. */
+  readonly idleTimeout: number; // milliseconds without a byte after which the response has stalled
+  /** Called with the size of each arriving chunk. If it throws a PrivatemodeError, the response ends. */
   readonly heard: (bytes: number) => void;
-  readonly decrypted: (bytes: number) => void; // called with the size of decrypted bytes before they leave
-  /** Called when the response turns out not to be whole. Decrypted bytes may still be on their way then. */
+  readonly decrypted: (bytes: number) => void; // called with the size of decrypted bytes before they are sent
+  /** Called when the response proves incomplete, perhaps before all its decrypted bytes have left. */
   readonly failed: (failure: PrivatemodeError) => void;
 }
 
 /**
  * Reads `upstream`, and gives its decrypted bytes, one piece for each network chunk, until the decrypter is
- * `finished`. A stream that errors drops the bytes that it has enqueued, so this stream never errors: what
- * ends a response early (tampering, reset, stall, missing end, shutdown) is the value of `failure`. The class
- * is no Transform, because the writable half of a Transform costs a short request as much as the decryption
- * (bench row request_cpu), and keeps what it refers to in memory (docs/architecture.md H25).
+ * `finished`. A Node stream that emits an error drops the bytes in its queue, so this stream emits none:
+ * `failure` says what ended a response early (tampering, reset, stall, missing end, shutdown). The class is
+ * no Transform, because the writable half of a Transform costs a short request as much time as the decryption
+ * (bench row request_cpu), and keeps the objects to which it refers in memory (docs/architecture.md H25).
  */
 export class DecryptStream extends Readable {
   failure: PrivatemodeError | undefined; // the failure is known once the stream has ended
@@ -52,14 +52,14 @@ export class DecryptStream extends Readable {
     this.push(null);
   }
 
-  /** The reader can take more. A paused upstream was silent because of the reader, so the wait restarts. */
+  /** Called when the reader wants more. Silence of a paused upstream does not count: the wait restarts. */
   override _read(): void {
     if (!this.#source?.upstream.isPaused()) return;
     this.#source.deadline.refresh();
     this.#source.upstream.resume();
   }
 
-  /** Called when the application has left, or when all has been read. */
+  /** Called when the application has left, or when the whole response has been read. */
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     this.#settle()?.upstream.destroy();
     done(error);

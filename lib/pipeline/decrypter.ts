@@ -1,22 +1,22 @@
-/** What the decryption of streams and of whole bodies shares: interfaces, errors, values, token counts. */
+/** Interfaces, errors, values and token counts that the decryption of streams and of whole bodies share. */
 import { notAuthentic, type RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
 
-/** Decrypts one event stream. Getters in object literals must not implement it (docs/architecture.md H25). */
+/** Decrypts one stream. A Decrypter must be a class, no literal with getters (docs/architecture.md H25). */
 export interface Decrypter {
-  /** Returns the plaintext bytes that this chunk completes, perhaps none. Never throws; sets `failure`. */
+  /** Returns the plaintext that a chunk completes, perhaps none. Sets `failure` instead of throwing. */
   feed(chunk: Uint8Array): Uint8Array;
-  end(): void; // called once at the end of upstream; sets `failure` if that is too early
-  /** The error of a stream that turns out to be wrong. Bytes delivered before it are valid; none follow. */
+  end(): void; // called once when upstream ends; sets `failure` if the end comes too early
+  /** The error of a stream that turns out to be wrong. Bytes before the error are valid; none follow it. */
   readonly failure: PrivatemodeError | undefined;
   readonly finished: boolean; // whether further bytes are ignored; also true after a failure
   readonly modelError: boolean; // whether the service reported an error in the stream
   readonly events: number; // events delivered so far, the terminal event included
-  readonly usage: TokenUsage | undefined; // the latest counts, even if the application does not get them
+  readonly usage: TokenUsage | undefined; // the latest counts, even if they are hidden from the application
 }
 
-/** Takes the opened events of a chat, and writes events of another API. What it throws fails the stream. */
+/** Takes decrypted events of a chat, and writes events of another API. Errors of a sink fail the stream. */
 export interface EventSink {
   chunk(chunk: Members): void; // takes a chunk as parsed `created`, `model`, `choices`, `usage`
   error(error: Members): never; // takes an error of the service
@@ -33,7 +33,7 @@ export type RequestFacts = Pick<ParsedBody, 'streaming' | 'choices' | 'format' |
 export { notAuthentic };
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
-/** Parses JSON whose characters are bytes (latin1), or throws `refusal`. No check reads non-ASCII bytes. */
+/** Parses JSON text in latin1, or throws `refusal`. Latin1 is safe: no check reads non-ASCII characters. */
 export function jsonOf(text: string, refusal = () => notAuthentic('a value of the response is not JSON')) {
   try {
     return JSON.parse(text) as unknown;
@@ -55,12 +55,12 @@ export type TokenUsage = Readonly<Record<'prompt' | 'completion' | 'cached', num
 
 function countIn(counts: unknown, name: string): number | undefined {
   const value = isObject(counts) ? own(counts, name) : undefined;
-  // A number above 1e9 must be forged, and a forged number could be anything: it is not taken for a count.
+  // A number above 1e9 must be forged, and a forged number could be anything, so it is not used as a count.
   const isCount = typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 1e9;
   return isCount ? value : undefined;
 }
 
-/** The counts in a parsed `usage`. A missing count is taken from `earlier`. Undefined: there is no count. */
+/** The counts in a parsed `usage`. A missing count is taken from `earlier`. Undefined without any count. */
 export function tokenUsage(usage: unknown, earlier?: TokenUsage): TokenUsage | undefined {
   const whole = countIn(usage, 'prompt_tokens'); // OpenAI's count includes cached tokens
   const details = isObject(usage) ? usage['prompt_tokens_details'] : undefined;

@@ -1,4 +1,4 @@
-/** Encrypts a request: seals its values with the cipher of one attempt, and puts them into its text. */
+/** Encrypts the values of a request with the cipher of one attempt, and puts the results into its text. */
 import type { MessageSealer, RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { encryptionOrder } from '../json/names.ts';
@@ -13,21 +13,21 @@ export interface Content {
 
 /** The value of a JSON member or of a form field. A raw body is one value. */
 export interface Value {
-  readonly name: string; // the name of a JSON member, by which its message is numbered; else empty
+  readonly name: string; // the name of a JSON member, which decides the number of its message; else empty
   readonly before: Uint8Array;
   readonly bytes: Buffer;
-  readonly isPlain: boolean; // whether the value leaves unencrypted
+  readonly isPlain: boolean; // whether the value is sent unencrypted
 }
 
 const SLICE_BYTES = 512 * 1024; // with slices of 64 KiB, TLS takes twice as long
-const STEP_BYTES = 32 * 1024; // bytes sealed in one go; larger results stay in memory until a full collection
+const STEP_BYTES = 32 * 1024; // bytes per step; larger results stay in memory until a full garbage collection
 
 type Step = readonly [Uint8Array | string | (() => string), sealer?: MessageSealer];
 
 /**
  * Encrypts the body for one attempt; docs/protocol/inference.md 5.2 and 6.3 number the messages. Returns the
  * exact length, a content type that replaces the request's own, and the bytes in slices. A slice is valid
- * until two more have been pulled. Pulling seals long values, and throws `internal` if the length is wrong.
+ * until two more are read. Reading a slice seals long values, and throws `internal` if the length is wrong.
  */
 export function encryptBody(
   { values, end, contentType }: Content,

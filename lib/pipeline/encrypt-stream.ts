@@ -4,14 +4,14 @@ import { encryptBody } from './encrypt-body.ts';
 
 const SHORT_BODY = 64 * 1024; // bytes; for a shorter body, a stream costs more than encryption
 
-/** Encrypts with encryptBody: into one piece of memory, or a stream that fails with encryptBody's errors. */
+/** Encrypts with encryptBody into one Buffer, or into a stream that fails with the errors of encryptBody. */
 export function encryptStream(...input: Parameters<typeof encryptBody>) {
   const { slices, ...announced } = encryptBody(...input);
   const isShort = announced.contentLength <= SHORT_BODY;
   return { ...announced, body: isShort ? slices.next().value! : new SliceStream(slices) };
 }
 
-/** Other exchanges have a turn before each slice is sealed: a large upload must not stall their tokens. */
+/** Lets other work run before it encrypts each slice, so that a large upload does not stall responses. */
 class SliceStream extends Readable {
   #slices: Iterator<Uint8Array> | undefined;
 
@@ -30,7 +30,7 @@ class SliceStream extends Readable {
     });
   }
 
-  /** Ends `destination` once all slices are sent. An earlier end hides resets (docs/architecture.md H3). */
+  /** Ends `destination` after the last slice. An earlier end would hide resets (docs/architecture.md H3). */
   override pipe<T extends NodeJS.WritableStream>(destination: T): T {
     this.on('data', (slice: Uint8Array) => {
       this.pause();

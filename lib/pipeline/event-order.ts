@@ -10,7 +10,7 @@ export type EventOrder = (type: string, content: unknown, index: unknown) => boo
 
 const isSet = (value: unknown): boolean => value !== undefined && value !== null;
 
-/** Whether a choice has a role and nothing else. Such a choice has no tokens yet. */
+/** Whether a choice has a role and nothing else, and so has no tokens yet. */
 function isRoleOnly({ delta }: Members): boolean {
   if (!isObject(delta)) return false;
   const { role, ...rest } = delta;
@@ -18,16 +18,16 @@ function isRoleOnly({ delta }: Members): boolean {
 }
 
 /**
- * The order in chats and completions. Choices 0 to `wanted` - 1 finish once each, and nothing follows the
- * finish of a choice. The closing chunk, which has no choices, comes last. After it, a single choice without
- * tokens needs no finish (vLLM 0.20 sends none). Several choices must all finish, because the closing chunk
- * could come from a run that was asked for fewer choices. In a transcription each stretch of audio has a
- * finish, so only the closing chunk counts.
+ * The order of events in chats and completions. Choices 0 to `wanted` - 1 finish once each, and nothing
+ * follows the finish of a choice. The closing chunk, which has no choices, comes last. After the closing
+ * chunk, a single choice without tokens needs no finish, as vLLM 0.20 sends none. Several choices must all
+ * finish, because the closing chunk could come from a run that was asked for fewer choices. In a
+ * transcription each stretch of audio has a finish, so only the closing chunk counts.
  */
 export function chunksOrder(wanted: number, isAudio = false): EventOrder {
   const finished = new Set<number>();
   let began = false;
-  let isEmpty = false; // the only choice has got no token
+  let isEmpty = false; // whether the only choice has no token
   let closed = false;
   return (type, content) => {
     if (type !== 'chunk') return false;
@@ -58,7 +58,7 @@ const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next
   ['message_delta', [['between', 'closing'], 'closing']],
 ]);
 
-/** Messages API: blocks count from 0, a stop_reason ends them, `ping` and `error` come at any time. */
+/** In the Messages API blocks count from 0, a stop_reason ends them, and `ping` and `error` come anytime. */
 export function blocksOrder(): EventOrder {
   let state = 'new';
   let block = 0; // the number of the open block, or of the next one

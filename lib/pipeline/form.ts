@@ -1,5 +1,5 @@
-// Reads and builds multipart forms (RFC 7578, RFC 2046 5.1). A runtime's own `formData()` is not used: it
-// changes bytes that are not UTF-8, undoes transfer encodings, and differs between runtimes.
+// Reads and builds multipart forms (RFC 7578, RFC 2046 5.1). A runtime's own `formData()` is not used,
+// because it changes bytes that are not UTF-8, undoes transfer encodings, and differs between runtimes.
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Content, Value } from './encrypt-body.ts';
@@ -7,7 +7,7 @@ import type { Content, Value } from './encrypt-body.ts';
 export type FormPart = ReturnType<typeof describe> & { readonly bytes: Buffer };
 
 const MAX_PARTS = 1000; // each part costs a cipher context
-const MAX_HEAD_BYTES = 16 * 1024; // limit of the headers of a part, and of the blanks behind a boundary
+const MAX_HEAD_BYTES = 16 * 1024; // most bytes of a part's headers, and of the blanks behind a boundary
 const FORM = /^multipart\/(?:form-data|mixed)$/i;
 // One parameter of a header value. A semicolon may follow the last parameter.
 const PARAMETER =
@@ -18,7 +18,7 @@ const HEADER = /\r\n(?<name>[!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(?<bare>[^\0-\x08
 const invalid = (message: string) => new PrivatemodeError('invalid_multipart', message);
 const malformed = () => invalid('the form is malformed or cut off');
 
-/** Reads a text of pairs only: lower-case name → value. Throws for other text and for repeated names. */
+/** Maps the lower-case names in a text to their values. Throws for other text and for repeated names. */
 function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
   const pairs = new Map<string, string>();
   let end = 0;
@@ -35,7 +35,7 @@ function pairsIn(text: string, pattern: RegExp): ReadonlyMap<string, string> {
 /** The parameters of a header value. The name `*` stands for the text before the first parameter. */
 const parametersOf = (value: string) => pairsIn(`;*=${value}`, PARAMETER);
 
-/** The boundary that the content type names (RFC 2046 5.1.1). Throws invalid_multipart if it names none. */
+/** The boundary that the content type names (RFC 2046 5.1.1). Throws invalid_multipart without a boundary. */
 export function boundaryOf(contentType = ''): string {
   const parameters = parametersOf(contentType);
   const boundary = parameters.get('boundary') ?? '';
@@ -96,7 +96,7 @@ export function readForm(form: Buffer, boundary: string): FormPart[] {
 const quoted = (name: string): string =>
   `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
 
-/** Builds the form that leaves (docs/protocol/inference.md 6.3). No value can hold the random boundary. */
+/** Builds the form that is sent (docs/protocol/inference.md 6.3). No value can hold the random boundary. */
 export function formContent(parts: readonly FormPart[], plain: ReadonlySet<string>): Content {
   const boundary = randomBytes(30).toString('hex');
   const sorted = parts.toSorted(

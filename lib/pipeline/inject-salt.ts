@@ -10,18 +10,18 @@ export interface SaltedBody extends ParsedBody {
 }
 
 interface SaltRule {
-  readonly shared: string | undefined; // the salt of requests without a salt; undefined: a random salt
+  readonly shared: string | undefined; // the salt of requests without a salt; if undefined, a random salt
   readonly mix?: ((own: Uint8Array) => string) | undefined; // makes a salt from a body's own salt (UTF-8)
 }
 
 const SALT_MEMBER = 'cache_salt';
-export const SALT_BYTES = 32; // length of the shortest accepted salt, and of a random salt before base64
+export const SALT_BYTES = 32; // bytes of the shortest accepted salt, and of a random salt before base64
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**
  * Returns the body with a salt and a shard key. The salt is the body's own or, with `mix`, made from the
- * body's own. A body without a salt gets the shared salt. If there is no shared salt, it gets a random salt
- * and no shard key. Throws context_too_large, and salt_too_short for an own salt of 1 to 31 bytes.
+ * body's own. A body without a salt gets the shared salt or, if there is none, a random salt and no shard
+ * key. Throws context_too_large, and salt_too_short if the body's own salt has 1 to 31 bytes.
  */
 export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltRule): B & SaltedBody {
   const { values, salted } = body;
@@ -36,7 +36,7 @@ export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltR
   const shardKey = known.length > 0 ? shardKeyOf(values, known) : undefined;
   if (hasOwn && other === undefined) return { ...body, shardKey };
   const at = values.findIndex(({ name }) => name === SALT_MEMBER);
-  const before = values[at]?.before ?? Buffer.from(`,"${SALT_MEMBER}":`); // a comma, as a model comes first
+  const before = values[at]?.before ?? Buffer.from(`,"${SALT_MEMBER}":`); // `model` precedes the salt
   const bytes = Buffer.from(JSON.stringify(other ?? randomSalt()));
   const salt = { name: SALT_MEMBER, before, bytes, isPlain: false };
   return { ...body, shardKey, values: at < 0 ? [...values, salt] : values.with(at, salt) };
@@ -50,7 +50,7 @@ function numberText(written: string): string {
   return value.toLocaleString('en', { useGrouping: false, maximumSignificantDigits: 17 });
 }
 
-/** Limits the time of decoding. A prompt that may be hashed has at most 4 MB, or 24 MB if fully escaped. */
+/** Limits the time of decoding: a prompt that may be hashed has at most 4 MB, or 24 MB if fully escaped. */
 const MAX_TEXT_BYTES = 24 * 1024 * 1024;
 const EMPTY = Buffer.alloc(0);
 

@@ -3,7 +3,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 
 const LONGEST = 32 * 1024 * 1024; // bytes; a longer element is refused and not parsed
-const MAX_AUTHORITY = 8192; // characters; a DNS name has at most 253, user name and zone are short
+const MAX_AUTHORITY = 8192; // characters; a DNS name has at most 253, and user names and zones are short
 
 /**
  * Parses the elements of a list for which `wanted` is true, and calls `check` with each. In a parsed element
@@ -46,11 +46,11 @@ const urlOf = (holder: unknown): unknown => (holder as { readonly url?: unknown 
 const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
 
 /**
- * Checks a message, or a part of one. Throws media_url_refused, without the URL. Messages and some parts hold
- * parts in `content`. The type of a part is ignored, because the service does not read it either.
+ * Checks a message, or a part of one. Throws media_url_refused, and does not quote the URL. Messages and some
+ * parts hold parts in `content`. The type of a part is ignored, because the service does not read it either.
  */
 export function checkMediaUrls(part: unknown): void {
-  const members = (part ?? {}) as Readonly<Record<string, unknown>>; // a string or number has no such members
+  const members = (part ?? {}) as Readonly<Record<string, unknown>>; // strings and numbers have no members
   const { image_url: image, source, audio_url: audio, video_url: video, content } = members;
   for (const url of [image, urlOf(image), urlOf(source)]) {
     if (typeof url === 'string' && !isAcceptedImage(url)) {
@@ -67,7 +67,7 @@ const PARTS = /^(https|data):(?:\/\/([^/?#]*))?([^?#]*)(?:\?[^#]*)?(#.*)?$/is;
 const CONTROL = /[\x00-\x1f\x7f]/;
 const CUT_ESCAPE = /%(?![\dA-Fa-f]{2})/;
 
-/** Parses as Go 1.26's net/url: escapes may be cut off in a query, and in a path that begins without `/`. */
+/** Parses a URL as Go 1.26 does, which allows cut-off escapes in queries and in paths without leading `/`. */
 function isAcceptedImage(url: string): boolean {
   const [, scheme, authority, path = '', fragment = ''] = PARTS.exec(url) ?? [];
   // A lone surrogate is refused, because some parsers read it together with the escape behind it.
@@ -92,7 +92,7 @@ const IP_LITERAL = authorityOf(String.raw`\[([\dA-Fa-f:.]*)(?:%25${ZONE})?\](?::
 /** Whether Go accepts `text` as an authority, `userinfo@host:port`. */
 function isAuthority(text: string, https: boolean): boolean {
   if (text.length > MAX_AUTHORITY) return false;
-  const authority = text.replace(/[^\x00-\xff]/g, '\xff'); // Go does not tell bytes beyond ASCII apart
+  const authority = text.replace(/[^\x00-\xff]/g, '\xff'); // Go treats all bytes beyond ASCII alike
   const literal = IP_LITERAL.exec(authority);
   if (literal !== null) return URL.canParse(`http://[${literal[1]}]`);
   return NAMED.test(authority) || (!https && WITH_COLONS.test(authority));

@@ -1,14 +1,14 @@
-/** Checks what leaves in clear: no free text, no value with two readings (docs/protocol/inference.md 5.4). */
+/** Refuses free text and ambiguous values in members sent in clear (docs/protocol/inference.md 5.4). */
 import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
 import type { FormPart } from './form.ts';
 
-/** Which chunks of a stream have `usage`: all, the closing chunk, or none, without a closing chunk. */
+/** Which chunks of a stream have `usage`; `last` is the closing chunk, which is left out with `none`. */
 export type UsageWanted = 'every' | 'last' | 'none';
 
 const MOST_BYTES = 4096; // a longer value is read as NaN, which no rule accepts
 const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/; // a list of token ids is one prompt
-/** The words behind "must be" in the error message, and whether a value is what these words say. */
+/** The words after "must be" in the error message, and a function that says whether a value fits them. */
 type Rule = readonly [accepted: string, holds: (value: unknown) => boolean];
 const COUNT: Rule = [
   'an integer from 0, a string of at most 10 digits, or null',
@@ -37,9 +37,9 @@ const RULES: ReadonlyMap<string, Rule> = new Map([
 ]);
 
 /**
- * Returns the name of the model, which leaves in a header. Blanks around the name are refused, because the
- * parser of the header would drop them. C1 control characters pass, because that parser accepts their bytes.
- * Throws missing_model and invalid_model.
+ * Returns the name of the model, which is sent in a header. Blanks around the name are refused, because the
+ * parser of the header would drop them. C1 control characters pass, because the header's parser accepts their
+ * bytes. Throws missing_model and invalid_model.
  */
 export function modelNamed(model: unknown): string {
   if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {
@@ -51,7 +51,7 @@ export function modelNamed(model: unknown): string {
   throw new PrivatemodeError('invalid_model', message);
 }
 
-/** The value of a member. NaN: a long value, a list, or an object with objects or repeated names in it. */
+/** A member's value, or NaN for a long value, a list, or an object with nested objects or repeated names. */
 export function memberIn(body: Buffer, members: readonly Member[], wanted: string): unknown {
   const member = members.find(({ name }) => name === wanted);
   if (member === undefined) return undefined;
@@ -62,7 +62,7 @@ export function memberIn(body: Buffer, members: readonly Member[], wanted: strin
   return kind !== 'array' && objectMembers === own ? value : Number.NaN;
 }
 
-/** The value of a form field: a text; for a flag, `true` or `false` in any letter case as a boolean. */
+/** A form field's value as text, or as a boolean if a flag is `true` or `false` in any letter case. */
 export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
   const part = parts.find(({ name, isFile }) => name === wanted && !isFile);
   if (part === undefined) return undefined;
@@ -72,7 +72,7 @@ export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
   return isFlag ? text.toLowerCase() === 'true' : text;
 }
 
-/** How many prompts a completions request has, at least 1. Wrong only for a request that is refused. */
+/** How many prompts a completions request has, at least 1. The count is wrong only for refused requests. */
 export function* countPrompts(body: Buffer, members: readonly Member[]): Generator<undefined, number> {
   let prompts = 0;
   for (const { name, kind, start, end } of members) {
@@ -84,7 +84,7 @@ export function* countPrompts(body: Buffer, members: readonly Member[]): Generat
   return prompts || 1;
 }
 
-/** What the plain members ask for. Throws what modelNamed throws, invalid_plain_member, and `internal`. */
+/** Reads the plain members. Throws what modelNamed throws, invalid_plain_member, and `internal`. */
 export function askedIn(read: (name: string) => unknown, plain: ReadonlySet<string>) {
   const model = modelNamed(read('model'));
   const values = new Map<string, unknown>();

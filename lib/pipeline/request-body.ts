@@ -1,4 +1,4 @@
-/** Reads and checks the body of a request once it is complete. Nothing of the body can leave before. */
+/** Reads and checks the complete body of a request. Nothing of the body is sent before the check. */
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { inTurns, type Member, type Pause, scanInTurns } from '../json/scan.ts';
@@ -16,18 +16,18 @@ export type BodyReader<T = ParsedBody> = (
 export interface ParsedBody extends Content {
   readonly model: string | undefined; // undefined if the endpoint takes no model
   readonly streaming: boolean;
-  readonly choices: number; // choices of an honest response: `n` per prompt, or 1 if the API has none
+  readonly choices: number; // choices of an honest response: `n` for each prompt, or 1 if the API has none
   readonly format: string | undefined; // format of a transcription; decides which members the response has
   readonly usage: UsageWanted;
 }
 
-/** What a request asks for if its body does not say. */
+/** The defaults of a request: no stream, one choice, no format, and usage in every chunk. */
 export const NOTHING_ASKED = { streaming: false, choices: 1, format: undefined, usage: 'every' } as const;
 
 type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
-type Rename = (model: string) => string | undefined; // returns the model to use instead, if any
+type Rename = (model: string) => string | undefined; // returns the model that replaces `model`, if any
 
-/** Makes the reader of an endpoint's bodies; undefined: it has none. Throws what boundaryOf throws. */
+/** Makes the reader of an endpoint's bodies; undefined if it takes no body. Throws what boundaryOf throws. */
 export function bodyReader(
   endpoint: BodyRules,
   contentType: string | undefined,
@@ -48,7 +48,7 @@ function readRaw(bytes: Buffer): ParsedBody {
   return { ...NOTHING_ASKED, model: undefined, values, end, salted: false };
 }
 
-/** Reads a JSON body. Throws media_url_refused, hosted_tool_refused, what the scan and askedIn throw. */
+/** Reads a JSON body. Throws media_url_refused, hosted_tool_refused, what scanInTurns and askedIn throw. */
 function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<undefined, ParsedBody> {
   const { id, requestPlain: plain, salted } = rules;
   const { members } = yield* scanInTurns(body);
@@ -76,7 +76,7 @@ const mayHoldUrl = (member: Member): boolean => member.mayHoldUrl;
 const mayBeHosted = (_: Member, bytes: Buffer): boolean =>
   bytes.includes('web_search_') || bytes.includes('\\u00'); // `\u00` begins the escape of a letter
 
-/** Refuses web search, which the service lacks: its own error would say only that a member is missing. */
+/** Refuses web search, which the service lacks: the service would report only that a member is missing. */
 function checkTool(tool: unknown): void {
   const type = (tool as { readonly type?: unknown } | null)?.type;
   if (typeof type === 'string' && type.startsWith('web_search_')) {

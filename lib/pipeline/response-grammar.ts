@@ -1,9 +1,9 @@
 /**
  * What an honest response consists of, in one table by endpoint and event (docs/protocol/grammar.md). Sealed
- * values are authenticated and numbered. Names of members, types of events and plain members are not, so a
- * gateway could hide content under a name that clients skip, or pass one member off as another. To hide an
- * event, a gateway must put each message of that event somewhere else. So it is enough that each event has
- * one message which is refused everywhere else.
+ * values are authenticated and numbered. Names of members, types of events and plain members are not
+ * authenticated, so a gateway could hide content under a name that clients skip, or pass one member off as
+ * another. To hide an event, a gateway must put each message of that event somewhere else. So it is enough
+ * that each event has one message which is refused everywhere else.
  */
 import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -30,7 +30,7 @@ const KINDS = {
   object: isObject,
   array: Array.isArray,
   'array?': (value) => Array.isArray(value) || value === null,
-  // A choice in a whole body has finished, a choice in a chunk may not have. A gateway can ask for either.
+  // Choices are finished in a whole body, perhaps not in chunks, and a gateway could ask for either form.
   chat_choices: listOf(({ message, finish_reason }) => isObject(message) && isText(finish_reason)),
   text_choices: listOf(({ text, finish_reason }) => isText(text) && isText(finish_reason)),
   chat_deltas: listOf(({ delta }) => isObject(delta)),
@@ -48,27 +48,27 @@ const KINDS = {
 
 type Kinds = Members<keyof typeof KINDS>;
 
-/** Whether a value is an element of a document. An error in its place would lack two of these members. */
+/** Whether a value is an element of a document. An error lacks two of `type`, `element_id` and `text`. */
 export const isElement = objectOf(({ type, element_id, text }) => [type, element_id, text].every(isText));
 
 /** The sealed members of one event or whole body. */
 export interface GrammarRow {
-  readonly required: Kinds; // each of these members must be there once
-  readonly optional?: Kinds; // each of these members may be there, and may be null
+  readonly required: Kinds; // each of these members must occur once
+  readonly optional?: Kinds; // each of these members may occur, and may be null
   /** The value of `object`. If set, all events of a stream agree in all required members except `choices`. */
   readonly object?: string;
   readonly type?: string; // the value of the plain member `type`, in a whole body
-  /** Other members that pass. `harmless`: all that do not look like content. `empty`: null, `[]` and `{}`. */
+  /** Other members that pass: all that look unlike content (`harmless`), or null, `[]`, `{}` (`empty`). */
   readonly others?: 'harmless' | 'empty';
 }
 
 export interface ResponseGrammar {
   readonly plain: PlainMembers;
   readonly read: (text: string) => SealedObject; // reads the outer JSON of an event or of a whole body
-  readonly order?: (choices: number) => EventOrder; // the order of events; undefined: there are no streams
+  readonly order?: (choices: number) => EventOrder; // the order of events; if undefined, there are no streams
   /** The events by type. The type is the member `type` in the Messages API, elsewhere `chunk` or `error`. */
   readonly events?: Members<GrammarRow>;
-  readonly whole?: GrammarRow; // the row of a success; undefined: a success is an array of elements
+  readonly whole?: GrammarRow; // the row of a success; if undefined, a success is an array of elements
   readonly formats?: Members<GrammarRow>; // the row in place of `whole` for a requested `response_format`
 }
 
@@ -129,7 +129,7 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
       // A message without a stop_reason is unfinished.
       required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
       optional: { ec_transfer_params: 'object', kv_transfer_params: 'object', stop_sequence: 'string' },
-      // Only empty members pass: a gateway could rename stop_reason, and give its name to the stop sequence.
+      // Other members must be empty, or a gateway could rename stop_reason and pass stop_sequence off as it.
       others: 'empty',
     },
   },
@@ -154,7 +154,7 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   unstructured: withPlain({}),
 };
 
-/** The grammar of an endpoint's responses. Throws `internal` if they are not encrypted. */
+/** The grammar of an endpoint's encrypted responses. Throws `internal` if the endpoint has no grammar. */
 export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar {
   const grammar = GRAMMAR[id];
   if (grammar !== undefined) return grammar;

@@ -1,4 +1,4 @@
-/** Decides with which key a request leaves: that of the application, of its client, or the configured one. */
+/** Decides which key a request is sent with: the application's, its client's, or the configured key. */
 import { bearerToken } from '../api/match-endpoint.ts';
 
 export type FallbackMode = 'never' | 'always' | 'if-placeholder';
@@ -17,9 +17,9 @@ const bearer = (key: string | undefined): string | undefined => (key ? `Bearer $
 /**
  * Returns the Authorization header for the service. `offeredKey`: the key of the application or its client,
  * with which the session may attest if no key is configured. `operatorKey`: the key in the header, if it is
- * the operator's. Its `of` names the client of --clients whose entry has the key; undefined: --api-key. An
- * Authorization header decides alone, whatever it holds, so no key for another vendor leaks; without one,
- * x-api-key leaves as a bearer token. What a `client` sends is a token of this gateway and stays here.
+ * the operator's. `operatorKey.of` names the client of --clients whose entry has the key; undefined for
+ * --api-key. If there is an Authorization header, x-api-key is ignored, so no key for another vendor leaks;
+ * otherwise x-api-key is sent as a bearer token. The token that a `client` sends is not forwarded.
  */
 export function rewriteAuth(input: AuthInput) {
   const { client, configuredKey } = input;

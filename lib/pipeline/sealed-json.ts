@@ -1,8 +1,8 @@
 /**
- * Reads the outer JSON of a response: messages beside few plain members (docs/protocol/inference.md 6).
- * Nothing authenticates this JSON. So it is read by a grammar much narrower than JSON, and never parsed as a
+ * Reads the outer JSON of a response: messages and a few plain members (docs/protocol/inference.md 6).
+ * Nothing authenticates the outer JSON. So it is read by a grammar narrower than JSON, and never parsed as a
  * whole: hostile text costs no more than honest text. Most objects differ from an earlier object only in
- * their values. So the values are cut out. The rest, the frame, is analysed once, and later only compared.
+ * their values. So the values are cut out, and the rest, the frame, is analysed once and later only compared.
  */
 import { encryptionOrder } from '../json/names.ts';
 import { jsonOf, type Members, malformed, notAuthentic } from './decrypter.ts';
@@ -11,9 +11,9 @@ const MAX_MEMBERS = 64; // members of an object; honest objects have about fifte
 const MAX_BETWEEN = 600; // bytes between two values; a match of MEMBER is shorter
 const MAX_ELEMENTS = 100_000; // elements of an array; a document has some dozens per page
 const MAX_PLAIN_BYTES = 16 * 1024; // bytes of a plain member; honest plain members are counts and short names
-const MAX_LAYOUTS = 64; // layouts kept; a stream has about four, but a gateway could make more by its blanks
+const MAX_LAYOUTS = 64; // layouts kept; a stream has about four, but a gateway could add more with blanks
 
-/** A member without its value. APIs have plain words as names; some decoders fold or split other names. */
+/** A member without its value. Names must be plain words, because some decoders fold or split other names. */
 const MEMBER = /[ \t\n\r]{0,64}([{,])[ \t\n\r]{0,64}"([\w.-]{1,256})"[ \t\n\r]{0,64}:[ \t\n\r]{0,64}("")?/gy;
 const END = /^[ \t\n\r]{0,64}\}[ \t\n\r]{0,64}$/;
 /** Plain values except simple strings: literals, numbers, strings with escapes, objects of up to 3 levels. */
@@ -25,7 +25,7 @@ const PRINTABLE = /^[\t\n\r -~]*$/; // JSON text in ASCII, with line ends betwee
 const noJson = () => malformed('the response is not the JSON that was agreed');
 const wrongPlain = () => malformed('a plain member of the response is not what it should be');
 
-/** The members that are not encrypted, and the types of their values: those of `typeof`, and `null`. */
+/** The members that are not encrypted, and the types of their values, as `typeof` names types, or `null`. */
 export type PlainMembers = Members<readonly string[]>;
 
 /** What objects with the same frame have in common. */
@@ -37,7 +37,7 @@ export interface Layout {
   row: object | undefined; // the row of the grammar that these names are known to fit
 }
 
-/** An object as it was received. Each character of it is one byte (latin1). */
+/** An object as it was received. Each character of its text is one byte (latin1). */
 export type SealedObject = ReturnType<ReturnType<typeof sealedReader>>;
 
 function layoutOf(frame: string, plain: PlainMembers): Layout {
@@ -70,7 +70,7 @@ function cut(text: string, values: string[], plain: PlainMembers): string[] {
     const rest = isCut ? '' : text.slice(start, start + MAX_PLAIN_BYTES);
     const length = isCut ? quote - start : (PLAIN.exec(rest)?.[0].length ?? -1);
     if (length < 0) {
-      layoutOf(`${frame.join('')}}`, plain); // throws if a message should be here instead
+      layoutOf(`${frame.join('')}}`, plain); // throws if an encrypted value should be here
       throw wrongPlain();
     }
     at = start + length;
@@ -79,13 +79,13 @@ function cut(text: string, values: string[], plain: PlainMembers): string[] {
 }
 
 /**
- * Makes the function that reads objects of an API with these plain members. An object must be the whole text,
- * with 1 to 64 members, no name twice. A plain member is JSON of its types, in printable ASCII, of at most 16
+ * Makes the function that reads objects of an API with these plain members. The text must be one object with
+ * 1 to 64 members and no repeated name. A plain member is printable ASCII JSON of its types with at most 16
  * KiB. Throws response_malformed for other text, and response_not_authentic if another member is no string.
  */
 export function sealedReader(plain: PlainMembers) {
   const layouts = new Map<string, Layout>();
-  let last: readonly string[] = []; // the frame of the object before: comparing it is cheaper than a look-up
+  let last: readonly string[] = []; // the frame of the object before, as comparing is faster than a look-up
   let layout: Layout;
   return (text: string) => {
     const values: string[] = []; // by index: the JSON text of a plain member, or a message without quotes

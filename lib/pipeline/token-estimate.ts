@@ -10,7 +10,7 @@ const TOKENS_PER_MEDIUM = 1_600;
 const MEDIA_SOURCES: readonly unknown[] = ['base64', 'url', 'file'];
 const LONGEST = 8 * 1024 * 1024; // bytes; a longer member is not parsed
 
-/** UTF-8 bytes of all strings in a value, names included. Data of images and files counts by tokens. */
+/** UTF-8 bytes of all strings in a value, names included. An image or file counts as TOKENS_PER_MEDIUM. */
 function bytesIn(value: unknown, name: string): number {
   if (typeof value === 'string') return Buffer.byteLength(value);
   if (typeof value !== 'object' || value === null) return 0;

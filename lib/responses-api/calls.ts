@@ -1,4 +1,4 @@
-/** Tool calls of a response: what the chat completion said of each, its item, and its whole arguments. */
+/** The tool calls of a response: what the chat completion says of each call, its item and its arguments. */
 import { PrivatemodeError } from '../errors.ts';
 import { scanJson } from '../json/scan.ts';
 import { isObject, jsonIn } from './request-refusal.ts';
@@ -20,7 +20,7 @@ export const CALLS = {
 
 /**
  * Returns a function that makes the calls of one response from their names and ids in the chat completion. A
- * client tells calls apart by `call_id`, so each call gets an id that no other has.
+ * client tells calls apart by `call_id`, so each call gets an id that no other call has.
  */
 export function createCalls({ origins }: ResponseContext) {
   const taken = new Set<unknown>(['']);
@@ -29,7 +29,7 @@ export function createCalls({ origins }: ResponseContext) {
     const call_id = typeof callId === 'string' && !taken.has(callId) ? callId : newId('call');
     taken.add(call_id);
     const id = newId(CALLS[origin.kind].prefix);
-    // `sent`: how many characters of the arguments deltas have sent.
+    // `sent`: the number of characters of the arguments that delta events have sent.
     const told = { args: '', sent: 0 };
     return { chatName, origin, id, call_id, place: { item_id: id, output_index: index }, index, ...told };
   };
@@ -50,10 +50,10 @@ export function callItem({ id, call_id, origin }: Call, status: ItemStatus, valu
 const NONE = 'null';
 
 /**
- * Adds a piece to the arguments. Returns the text of the next delta, and counts it as sent: before the first
- * delta all arguments, later the piece alone. Returns an empty text while the arguments may still become
- * NONE, and for custom tools, whose input is read only from complete arguments. After the first delta it does
- * not read `args`, because V8 would join all pieces anew for each reading.
+ * Adds a piece to the arguments. Returns the text of the next delta event, and counts it as sent: the first
+ * delta has all arguments, a later delta only the piece. Returns an empty text while the arguments may still
+ * become NONE, and for custom tools, whose input is read only from complete arguments. After the first delta,
+ * `args` is not read, because V8 would join all pieces anew for each reading.
  */
 export function unsent(call: Call, piece: string): string {
   call.args += piece;
@@ -75,8 +75,8 @@ export function wholeArguments({ args, origin }: Call): string {
 }
 
 /**
- * Whether the text begins a JSON object but ends before the object does. No other text counts as cut: the
- * model may have written wrong JSON, and then it reads what the tool says about it.
+ * Whether the text begins a JSON object but ends before the object does. No other text counts as cut, because
+ * the model may have written wrong JSON, and then reads the tool's message about it.
  */
 function isCut(args: string): boolean {
   if (!/^\s*\{/.test(args)) return false;
@@ -90,8 +90,8 @@ function isCut(args: string): boolean {
 
 const BEGIN = /^\s*\{\s*"input"\s*:\s*"/;
 /**
- * Matches the rest of the arguments, from the quote that ends the input. Without its group, the arguments
- * were cut. No second quote may follow: it would mean that the model did not escape the quotes in the input.
+ * Matches the rest of the arguments, from the quote that ends the input. If the group is unset, the arguments
+ * were cut. No second quote may follow, because then the model did not escape the quotes in the input.
  */
 const END = /^"\s*(?:,\s*)?(\}[^"]*)?$/;
 const ESCAPES = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/g;
@@ -101,7 +101,7 @@ const ESCAPES = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/g;
  * arguments were cut. Models write JSON that is almost valid. So a control character in the string stands for
  * itself, and so does the backslash of an invalid escape (`\d`). If the arguments hold no input, or more than
  * one, the arguments themselves are the input: the application's tool says what is wrong, and the model reads
- * it.
+ * its message.
  */
 function inputIn(args: string): string | undefined {
   const json = jsonIn(args);

@@ -57,7 +57,7 @@ export const joined = (contents: readonly ChatContent[]): ChatContent =>
 
 /**
  * Marks instructions from the middle of a conversation, so that a message of the user can hold them. Several
- * model templates fail at a system message there, or drop it.
+ * model templates fail at a system message in the middle, or drop it.
  */
 export function asApplication(content: ChatContent): ChatContent {
   const [before, after] = ['<application_instructions>\n', '\n</application_instructions>'];

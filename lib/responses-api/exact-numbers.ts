@@ -9,7 +9,7 @@ import { tooLarge } from './request-refusal.ts';
 
 /** Limit of a text that is parsed in one go, in bytes, as for chat requests (lib/pipeline/media-urls.ts). */
 const LONGEST = 32 * 1024 * 1024;
-/** Limit for the numbers of one request that a double cannot hold. Each becomes three values. */
+/** Limit for the numbers of one request that a double cannot hold. Each number becomes three values. */
 const MOST_NUMBERS = 20_000;
 /** Length of the mark. Nobody can guess the mark, so no text of the client can look like a number. */
 const MARK_BYTES = 16;
@@ -40,7 +40,7 @@ export class ExactNumbers {
     return JSON.parse(text + bytes.toString('utf8', from, end));
   }
 
-  /** The JSON text of a value. It holds the numbers that `parse` replaced as they were written. */
+  /** The JSON text of a value, in which numbers that `parse` replaced are as they were written. */
   stringify(value: unknown): string {
     const text = JSON.stringify(value);
     return this.#count === 0 ? text : text.replace(this.#pattern, '$1');

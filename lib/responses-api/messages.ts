@@ -42,7 +42,7 @@ export class Messages {
   readonly #entries: (Turn | object)[] = [];
   /** The index in `#entries` of the turn of each call without a result, by the id of the call. */
   readonly #waiting = new Map<string, number>();
-  #reasoning: string[] = []; // reasoning of what the assistant says next
+  #reasoning: string[] = []; // reasoning for the next text or call of the assistant
 
   constructor(tools: Tools) {
     this.tools = tools;
@@ -122,7 +122,7 @@ export class Messages {
     if (!isEmpty) turn.texts.push(content);
   }
 
-  /** Returns the turn to which the assistant adds, a new one by default, and gives it pending reasoning. */
+  /** Returns the turn to which the assistant adds, a new one by default, with the pending reasoning. */
   #goOn(open?: Turn): Turn {
     const turn = open ?? new Turn();
     if (open === undefined) this.#entries.push(turn);

@@ -1,11 +1,11 @@
 /**
- * Which members of a Responses request are taken, and what becomes of each in the chat request and in the
+ * Which members of a Responses request are accepted, and what becomes of each in the chat request and in the
  * Response object.
  */
 import type { Member } from '../json/scan.ts';
 import { Placed, type PlainObject, RequestRefusal } from './request-refusal.ts';
 
-/** The JSON kind of every member that is taken. Unknown members are refused; null counts as absent. */
+/** The JSON kind of every accepted member. Unknown members are refused; null counts as absent. */
 const KINDS: ReadonlyMap<string, string> = new Map(
   [
     ['string', 'model user safety_identifier service_tier cache_salt'],
@@ -18,7 +18,7 @@ const KINDS: ReadonlyMap<string, string> = new Map(
   ].flatMap(([kind = '', names = '']) => names.split(' ').map((name): [string, string] => [name, kind])),
 );
 
-/** Members that keep their names in the chat request. Others are translated, or stay in the proxy. */
+/** Members that keep their names in the chat request. Other members are translated, or stay in the proxy. */
 const SAME = [
   ...['model', 'user', 'safety_identifier', 'service_tier', 'cache_salt'],
   ...['stream', 'parallel_tool_calls', 'temperature', 'top_p'],
@@ -27,7 +27,7 @@ const SAME = [
 const KEEP_ALL = 'Send the whole conversation as input; the service keeps nothing.';
 const SHORTEN = 'Leave it out, and shorten the input yourself.';
 const NO_LOGPROBS = 'Leave it out, or ask POST /v1/chat/completions, which has log probabilities.';
-/** What a client should do instead, by the member that asks for something the service does not have. */
+/** The remedy for each member that asks for something that the service does not have. */
 const REFUSED: ReadonlyMap<string, string> = new Map([
   ['previous_response_id', KEEP_ALL],
   ['conversation', KEEP_ALL],
@@ -55,8 +55,8 @@ function refused(name: string): RequestRefusal {
 }
 
 /**
- * Whether the member is set; null counts as absent. Throws a RequestRefusal if the member is not taken, or if
- * its value is of another kind.
+ * Whether the member is set; null counts as absent. Throws a RequestRefusal if the member is not accepted, or
+ * if its value is of another kind.
  */
 export function isTaken({ name, kind }: Member): boolean {
   const wanted = KINDS.get(name);
@@ -102,7 +102,7 @@ export function chatOf(request: Placed): PlainObject {
   return { ...chat, reasoning_effort: known };
 }
 
-/** The member `response_format` of the chat request; no member for plain text. */
+/** The member `response_format` of the chat request, or no member for plain text. */
 function formatOf(format: Placed): PlainObject {
   const { type, description, strict } = format.object;
   if (type === 'text') return {};

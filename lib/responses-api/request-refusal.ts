@@ -1,4 +1,4 @@
-/** The errors of requests that cannot be translated, and the places in a request that they name. */
+/** The errors of requests that cannot be translated, and the places in a request that the errors name. */
 import { PrivatemodeError } from '../errors.ts';
 
 /** An error 400 of the Responses API. `param`: the place in the request, as `input[3].content[0]`. */
@@ -29,7 +29,7 @@ export function jsonIn(text: string): unknown {
   }
 }
 
-/** A value of the request, with its place. To read it as another kind throws; the error never quotes it. */
+/** A value of the request, with its place. Reading a wrong kind throws an error that does not quote it. */
 export class Placed {
   readonly name: string;
   readonly value: unknown;
@@ -100,7 +100,7 @@ const INSTEAD: readonly (readonly [remedy: string, types: RegExp])[] = [
   ],
 ];
 
-/** The refusal of an item or a part. It names only types of the API, never a word of the client. */
+/** The refusal of an item or a part, which names only types of the API, never a word of the client. */
 export function untranslatable(what: 'an item' | 'a part', place: Placed): RequestRefusal {
   const type = place.at('type');
   const known = INSTEAD.find(([, types]) => typeof type.value === 'string' && types.test(type.value));

@@ -3,7 +3,7 @@ import { randomBytes } from '../crypto/random.ts';
 import { isObject, jsonIn, type PlainObject } from './request-refusal.ts';
 import type { ToolOrigin } from './tools.ts';
 
-/** What the response needs to know of its request. */
+/** What the Response needs to know of its request. */
 export interface ResponseContext {
   /** The model that the request asks for. */
   readonly model: string;
@@ -20,7 +20,7 @@ export const newId = (prefix: string): string => `${prefix}_${randomBytes(12).to
 
 export type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
 
-/** A part of a message or of reasoning. Its text grows piece by piece, and each piece becomes an event. */
+/** A part of a message or of reasoning. The text grows piece by piece, and each piece becomes an event. */
 export interface Part {
   readonly type: 'output_text' | 'refusal' | 'reasoning_text';
   /** Members that every event of the part contains. */
@@ -55,7 +55,7 @@ const MARK = 'privatemode.1.';
 export const writeReasoning = (text: string): string =>
   MARK + Buffer.from(JSON.stringify(text)).toString('base64');
 
-/** The text that `writeReasoning` encoded; undefined for content of others, which cannot be read here. */
+/** The text that `writeReasoning` encoded; undefined for content of other services, which is unreadable. */
 export function readReasoning(content: unknown): string | undefined {
   if (typeof content !== 'string' || !content.startsWith(MARK)) return undefined;
   const text = jsonIn(Buffer.from(content.slice(MARK.length), 'base64').toString('utf8'));
@@ -78,7 +78,7 @@ const count = (from: unknown, name: string): number => {
   return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : 0;
 };
 
-/** Token usage in the form of the API; undefined without usage, because the API has no null for it. */
+/** Token usage in the form of the API; undefined without usage, because the API allows no null. */
 function usageOf(usage: unknown): object | undefined {
   if (!isObject(usage)) return undefined;
   const { prompt_tokens_details: input, completion_tokens_details: output } = usage;
@@ -100,7 +100,7 @@ export interface ResponseState {
   readonly error?: { readonly code: string; readonly message: string };
 }
 
-/** Returns a function that writes a Response object as JSON. `created`, `model`: of the chat completion. */
+/** Returns a function that writes a Response object as JSON. `created`, `model`: those of the chat. */
 export function responseWriter({ model: asked, echo }: ResponseContext, { created, model }: PlainObject) {
   const now = (): number => Math.floor(Date.now() / 1000);
   const id = newId('resp');

@@ -11,16 +11,16 @@ export interface ToolOrigin {
 
 /** Names of functions that the service accepts. */
 const VALID_NAME = /^[\w-]{1,64}$/;
-/** A name that is replaced keeps this many of its characters, and gets a digest of this many bytes in hex. */
+/** A replaced name keeps READABLE_LENGTH characters, and gets a digest of DIGEST_BYTES bytes in hex. */
 const READABLE_LENGTH = 47;
 const DIGEST_BYTES = 8;
 
 /**
  * Limit for the tools of one request. Types of hosted tools, and tools that only earlier calls name, count
- * too: each is kept until the response has ended.
+ * too, because each is kept until the response has ended.
  */
 const MOST_TOOLS = 1024;
-/** Limit for a namespace, and for a name, in bytes: both are hashed and compared. */
+/** Limit in bytes for a namespace, and for a name, because each is hashed and compared. */
 const MOST_NAME_BYTES = 256;
 
 /** The parameters of the function that stands for a custom tool: one text. */
@@ -31,7 +31,7 @@ const CUSTOM_PARAMETERS = {
   additionalProperties: false,
 };
 
-/** The tool that a call, a tool or a choice names. Throws a RequestRefusal if it has no name. */
+/** The tool that a call, a tool or a choice names. Throws a RequestRefusal if the name is missing. */
 export function originAt(place: Placed, kind: ToolOrigin['kind']): ToolOrigin {
   if (kind === 'tool_search') return { kind, name: kind };
   const namespace = place.at('namespace');
@@ -137,7 +137,7 @@ export class Tools {
     return chosen;
   }
 
-  /** The functions of the chat request, and its `tool_choice`. Call it when all tools have been added. */
+  /** The functions of the chat request, and its `tool_choice`. Called when all tools have been added. */
   chosen(choice: Placed): readonly [functions: readonly PlainObject[], choice?: unknown] {
     const functions = [...this.#functions.values()];
     if (!choice.isSet || ['auto', 'none', 'required'].includes(choice.value as string)) {

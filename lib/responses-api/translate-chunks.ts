@@ -18,15 +18,15 @@ import {
   textItem,
 } from './response-object.ts';
 
-/** Limit for the characters of texts, arguments and items in one response: all are kept until its end. */
+/** Limit for the characters of texts, arguments and items in one response, which are kept until its end. */
 const MOST_TEXT = 16 * 1024 * 1024;
-/** Each piece counts as this many characters more than it has: V8 keeps every piece of a growing text. */
+/** Extra characters for which each piece counts, because V8 keeps every piece of a growing text. */
 const PIECE = 16;
 
 const tooLarge = () =>
   new PrivatemodeError('response_too_large', 'the response is too large for a translation');
 
-/** Why a response is incomplete, by `finish_reason`; undefined: it is complete. Other reasons: it failed. */
+/** Why a response is incomplete, by `finish_reason`; undefined if complete. Any other reason is a failure. */
 const REASONS: ReadonlyMap<unknown, string | undefined> = new Map([
   ['stop', undefined],
   ['tool_calls', undefined],
@@ -50,8 +50,8 @@ const isText = (value: unknown): value is string => typeof value === 'string' &&
 
 /**
  * Translates one chat completion. An agent runs a tool as soon as the item of its call is done, whatever
- * comes later. So calls and message become done only in `accept`, which is called once the chat completion
- * was whole. After a failure before `accept` they stay open.
+ * comes later. So calls and the message become done only in `accept`, which is called once the chat
+ * completion is complete. After a failure before `accept`, calls and message stay open.
  */
 export class ChatTranslation implements EventSink {
   /** The last Response object, as JSON. */
@@ -62,9 +62,9 @@ export class ChatTranslation implements EventSink {
   #isOver = false;
   size = 0; // characters that are kept; see MOST_TEXT
   #asJson: ReturnType<typeof responseWriter> | undefined; // undefined until something is written
-  readonly #items: (TextItem | Call)[] = []; // by output_index
+  readonly #items: (TextItem | Call)[] = []; // items by output_index
   readonly #texts: { reasoning?: TextItem | undefined; message?: TextItem } = {}; // the items still open
-  readonly #calls = new Map<unknown, Call>(); // by their index in the chat completion
+  readonly #calls = new Map<unknown, Call>(); // calls by their index in the chat completion
   #finish: unknown;
   #usage: unknown;
   readonly #context: ResponseContext;
@@ -81,7 +81,7 @@ export class ChatTranslation implements EventSink {
     return Buffer.from(text);
   }
 
-  /** Writes an event. `members`: those after type and sequence number, as JSON text without the braces. */
+  /** Writes an event. `members`: what follows type and sequence number, as JSON text without the braces. */
   #write(type: string, members: string): void {
     const rest = members && `,${members}`;
     this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events}${rest}}\n\n`;
@@ -208,9 +208,9 @@ export class ChatTranslation implements EventSink {
   }
 
   /**
-   * Ends the Response after a whole chat completion: now, and only now, the calls and the message are done.
-   * Throws response_too_large. Throws stream_unfinished if the service ended the completion in a way that the
-   * API does not know, or cut the arguments of a call. If it throws, nothing is done.
+   * Ends the Response after a whole chat completion, and only then marks calls and message as done. Throws
+   * response_too_large. Throws stream_unfinished if the service ended the completion in a way that the API
+   * does not know, or cut the arguments of a call. If `accept` throws, no call and no message is done.
    */
   accept(): void {
     const [out, events] = [this.#out, this.events];
@@ -248,7 +248,7 @@ export class ChatTranslation implements EventSink {
     this.#isOver = true;
   }
 
-  /** Keeps a stream alive: by its first events, later by events without meaning, as OpenAI's API does it. */
+  /** Keeps a stream alive by its first events, and later by `keepalive` events, as OpenAI's API does. */
   keepAlive(): void {
     if (this.#asJson === undefined) this.#begin();
     else if (!this.#isOver) this.#event('keepalive', {});
@@ -259,7 +259,7 @@ export class ChatTranslation implements EventSink {
     throw new PrivatemodeError('stream_unfinished', 'the service ended the response with an error');
   }
 
-  /** Ends the Response as failed. The failed Response has no output, because nothing of it may be used. */
+  /** Ends the Response as failed. The failed Response has no output, because no output of it may be used. */
   fail(message: string, code = 'server_error'): void {
     if (this.#isOver) return;
     this.#begin();

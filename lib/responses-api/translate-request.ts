@@ -17,14 +17,14 @@ export interface TranslatedRequest {
   readonly hosted: readonly string[];
 }
 
-/** Limit of all members beside `input`, in bytes: the Response object repeats them, in several events. */
+/** Limit of all members beside `input`, in bytes, because several events repeat them in the Response. */
 const MOST_BESIDE_INPUT = 16 * 1024 * 1024;
 
 /**
  * Translates the body of a request. Yields wherever other exchanges may have their turn: after each item of
  * `input`, each tool and each other member. Throws invalid_json, duplicate_member, unsupported_member_name
- * and body_too_large, or a RequestRefusal that names the place. Only members in request-members.ts can leave
- * the proxy. Members without a translation, such as metadata and ids of the client, stay in it.
+ * and body_too_large, or a RequestRefusal that names the place. Only members in request-members.ts can be
+ * sent on. Members without a translation, such as metadata and ids of the client, stay in the proxy.
  */
 export function* translateRequest(body: Buffer): Generator<undefined, TranslatedRequest> {
   const scanned = yield* scanInTurns(body, { numbers: true });

@@ -9,14 +9,14 @@ import { type TranslatedRequest, translateRequest } from './translate-request.ts
 
 export type Translator = ReturnType<typeof createTranslator>;
 
-/** How many copies memory holds at once: of the request, of its repeated members, of the response's text. */
+/** How many copies memory holds at once of the request, its repeated members and the response's text. */
 const COPIES = { request: 4, echo: 3, text: 4 };
 
 /** Hosted tools that a header may name. Any other type is the client's own word, and is not repeated. */
 const HOSTED =
   /^(?:web_search|file_search|computer|code_interpreter|mcp|image_generation|local_shell|shell)(?=_|$)/;
 
-/** Makes the translator of one exchange. The request must be complete before other members are used. */
+/** Makes the translator of one exchange. `request` must be complete before other functions are used. */
 export function createTranslator(requestId: string) {
   let request: Omit<TranslatedRequest, 'chat'> | undefined; // kept until the response has ended
   let stream: ChatTranslation | undefined;
@@ -24,8 +24,8 @@ export function createTranslator(requestId: string) {
   return {
     /**
      * Returns a reader that translates the body of the request, and passes the translation to `chat`. The
-     * reader throws as translateRequest does. It reserves memory once for all copies: the request is in
-     * memory as it came, parsed, and as a chat request at the same time.
+     * reader throws as translateRequest does. The reader reserves memory once for all copies, as the request
+     * is in memory as it came, parsed, and as a chat request at the same time.
      */
     request(chat: BodyReader): BodyReader {
       return (bytes, on) => {
@@ -51,13 +51,13 @@ export function createTranslator(requestId: string) {
       stream = new ChatTranslation(request!.context);
       return stream;
     },
-    /** Returns events that keep a silent stream alive. They have data: some clients count no other events. */
+    /** Returns events that keep a silent stream alive, with data, as some clients count no other events. */
     keepAlive(): Uint8Array {
       stream!.keepAlive();
       return stream!.take('');
     },
     /**
-     * Returns the bytes that end the stream after a failure; none if its last event has been delivered
+     * Returns the bytes that end the stream after a failure; no bytes if its last event has been delivered
      * already. The caller breaks the connection.
      */
     fail({ code, message, remedy }: PrivatemodeError): Uint8Array {
@@ -66,9 +66,9 @@ export function createTranslator(requestId: string) {
     },
     /**
      * Translates the whole body of a success, which has been decrypted and checked. The body counts as a
-     * stream of one chunk, so that both have the same items. Throws response_malformed, response_too_large,
-     * or stream_unfinished if the service cut the arguments of a call or ended the response in an unknown
-     * way.
+     * stream of one chunk, so that bodies and streams have the same items. Throws response_malformed,
+     * response_too_large, or stream_unfinished if the service cut the arguments of a call or ended the
+     * response in an unknown way.
      */
     body(whole: Uint8Array): Buffer {
       const chat = JSON.parse(new TextDecoder().decode(whole)) as { choices: readonly PlainObject[] };

@@ -1,4 +1,4 @@
-/** Describes a coding agent for `run`: the row of an agent, and the parts that all rows share. */
+/** The type of the rows that describe coding agents for `run`, and the parts that all rows share. */
 
 export interface Model {
   readonly name: string;
@@ -11,12 +11,12 @@ export interface Model {
 
 /** Where an agent has to send its prompts. */
 export interface Place {
-  /** http://HOST:PORT, without a slash. */
+  /** The URL for prompts: http://HOST:PORT, without a slash at the end. */
   readonly url: string;
   /** The key that the agent sends to `url`. */
   readonly key: string;
   readonly model: Model;
-  /** Aliases of the proxy that cover the agent's own names of models; empty: it must not use these names. */
+  /** The proxy's aliases for the agent's own model names; if empty, the agent must not use these names. */
   readonly aliases: readonly string[];
   /** The models that the agent may offer to its user: `model`, and others that the service lists. */
   readonly models: readonly Model[];
@@ -31,9 +31,9 @@ export interface Place {
 
 export interface Agent {
   readonly install: string;
-  /** The oldest version that these settings bind to the proxy alone, in the form that --version prints. */
+  /** The oldest version that the settings of `run` keep on the proxy, in the form that --version prints. */
   readonly oldest?: string;
-  /** A file that the agent has to read. It is kept in the user's state directory, never in a project. */
+  /** A file that the agent has to read. The file is in the user's state directory, never in a project. */
   readonly file?: { readonly name: string; readonly text: string };
   /**
    * The endpoint that the agent cannot do without, as GET /v1 lists it, and the flag with which the proxy
@@ -47,15 +47,15 @@ export interface Agent {
   readonly env: (place: Place) => Readonly<Record<string, string>>;
   /** Arguments that the agent gets in front of the user's own arguments (ARGS). */
   readonly args: (place: Place) => readonly string[];
-  /** Matches the beginning of arguments that would undo these settings; their values follow `=`. */
+  /** Matches the start of an argument that would undo the settings of `run`; its value follows `=`. */
   readonly refused: RegExp;
-  /** The model that the agent asks for if none is chosen; only for agents that can keep their own names. */
+  /** The model that the agent requests by default; only for agents that can keep their own model names. */
   readonly ownModel?: string;
   /** The agent's arguments that continue its last conversation. */
   readonly goOn: string;
 }
 
-/** The key that agents send. The proxy replaces it by the real key. */
+/** The key that agents send, which the proxy replaces by the real key. */
 export const KEY = 'placeholder';
 /**
  * The name of the provider in an agent's configuration. A file that configures the same provider can add

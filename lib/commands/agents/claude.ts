@@ -25,10 +25,10 @@ const claudeVariables = (place: Place) => ({
   ...familyVariables(place),
   CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY: '1', // /model then offers aliases with names like claude-…
   ...(place.model.limits !== undefined && {
-    CLAUDE_CODE_MAX_CONTEXT_TOKENS: `${place.model.limits.context}`, // by default 200,000 or a million
+    CLAUDE_CODE_MAX_CONTEXT_TOKENS: `${place.model.limits.context}`, // the default is 200,000 or a million
     CLAUDE_CODE_MAX_OUTPUT_TOKENS: `${place.model.limits.output}`,
   }),
-  CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // this header differs in each request, which spoils a prompt cache
+  CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // the header differs in each request, which defeats prompt caches
   CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
   CLAUDE_CODE_ENABLE_TELEMETRY: '0', // telemetry may send prompts to OTEL_EXPORTER_OTLP_ENDPOINT
   OTEL_LOGS_EXPORTER: 'none',
@@ -36,7 +36,7 @@ const claudeVariables = (place: Place) => ({
   OTEL_METRICS_EXPORTER: 'none',
 });
 
-/** Variables that settings files may set, too. They are set to an empty text, which counts as unset. */
+/** Variables that settings files may set, too. `run` sets them to an empty text, which counts as unset. */
 const CLAUDE_UNSET = [
   ...['ANTHROPIC_API_KEY', 'ANTHROPIC_CUSTOM_HEADERS', 'ANTHROPIC_UNIX_SOCKET'],
   ...[
@@ -55,13 +55,13 @@ export const CLAUDE: Agent = {
   // CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST makes Claude Code ignore what settings files say about providers,
   // base URLs and keys.
   env: (place) => ({ ...claudeVariables(place), CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST: '1' }),
-  // In versions that do not know this variable, these settings win over the files.
+  // In versions without CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST, --settings wins over the settings files.
   args: (place) => [
     '--settings',
     literal({
       apiKeyHelper: '',
       permissions: { deny: ['WebSearch'] }, // the service has no WebSearch, and refuses requests with it
-      skipWebFetchPreflight: true, // WebFetch would ask api.anthropic.com about each host first
+      skipWebFetchPreflight: true, // else WebFetch would ask api.anthropic.com about each host first
       env: {
         ...claudeVariables(place),
         ...Object.fromEntries(CLAUDE_UNSET.map((name) => [name, ''])),

@@ -7,7 +7,7 @@ export const OPENCODE: Agent = {
     const baseURL = `${url}/v1`;
     const npm = '@ai-sdk/openai-compatible';
     // opencode merges this provider with a provider of the same name in a configuration file, which could add
-    // members that are missing here.
+    // members to this provider.
     const provider = {
       npm,
       api: baseURL,

@@ -3,13 +3,13 @@ import { type Agent, literal, PROVIDER } from './agent.ts';
 
 const VARIABLE = 'LOCAL_PROXY_PROVIDER';
 
-/** The limits that pi assumes for a model without limits; its configuration needs numbers. */
+/** The limits that pi gets for a model without limits, because pi's configuration needs numbers. */
 const ASSUMED = { context: 128_000, output: 16_384 };
 
 /**
- * The text of the extension is the same for every session; the variable holds what differs. In pi, users can
- * switch to any provider that they are logged in to. The extension then switches back to the proxy, and
- * empties a request that would go to another provider.
+ * The text of the extension is the same for every session; LOCAL_PROXY_PROVIDER holds what differs. In pi,
+ * users can switch to any provider that they are logged in to. If they do, the extension switches back to the
+ * proxy, and empties a request that would go to another provider.
  */
 const EXTENSION = `export default (pi) => {
   const { name, model, config } = JSON.parse(process.env.${VARIABLE});
