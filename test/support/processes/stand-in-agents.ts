@@ -84,6 +84,7 @@ export function standInAgents() {
   const environment = (env: Readonly<Record<string, string>>): Record<string, string> =>
     cleanEnvironment({
       NOTES: notes,
+      PWD: process.cwd(), // a shell adds what it does not find there
       PATH: `${programs}:/usr/bin:/bin`,
       XDG_STATE_HOME: join(directory, 'state'),
       PRIVATEMODE_PROXY_PORT: String(proxy.port),
