@@ -54,7 +54,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   method_not_allowed: 'The endpoint exists, with another method.',
   websocket_unsupported: 'A client tried a WebSocket first; it then continues over HTTP.',
   upload_too_slow: 'The body came more slowly than 1 KiB/s over 10 s, or in very many tiny chunks.',
-  body_too_large: 'The body is larger than `--max-body-bytes`, or than all of `--max-buffered-bytes`.',
+  body_too_large: 'The body is larger than `--max-body-bytes` (128 MiB) or all of `--max-buffered-bytes`.',
   response_not_read: 'The client read nothing of a waiting response for ten minutes.',
   not_supported: 'The service has no Responses API.',
   upstream_unreachable: 'No connection to the service: name, route, port, firewall or TLS handshake.',
