@@ -23,7 +23,7 @@ export function createCounters() {
     upstreamRetries: new Map<string, number>(),
     /** `unavailable`: collateral could not be fetched, so that no evidence was judged. */
     attestations: new Map<'accepted' | 'failed' | 'unavailable', number>(),
-    receipts: { written: 0, lost: 0 },
+    receipts: { lost: 0 },
     /** Requests that ended in an error of the proxy. Key: client name (empty if unknown), line feed, code. */
     errors: new Map<`${string}\n${ErrorCode}`, number>(),
     /** Requests admitted without a check of their limits, because the store of the limits was unavailable. */

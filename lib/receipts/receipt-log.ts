@@ -27,8 +27,8 @@ export interface ReceiptLogOptions {
   readonly onWritten: () => void;
   /** Called when the first receipt is lost, and again when the number of lost receipts is known. */
   readonly onLost: () => void;
-  /** The log increases these numbers by the requests whose receipts were written or lost. */
-  readonly counters: { written: number; lost: number };
+  /** The log increases `lost` by the requests whose receipts were lost. */
+  readonly counters: { lost: number };
   /** The number of lines that may wait for the disk. Receipts beyond this number are lost. */
   readonly mostPending?: number;
 }
@@ -98,7 +98,6 @@ async function begin(options: ReceiptLogOptions) {
     lost = 0;
     onLost();
   }
-  const requestsIn = (lines: typeof pending): number => lines.filter(({ type }) => type === 'request').length;
 
   /** Stores the records that the lines name, and then appends the lines to their file. */
   async function append(lines: typeof pending, path: string): Promise<void> {
@@ -117,7 +116,6 @@ async function begin(options: ReceiptLogOptions) {
       await append(batch, join(directory, file));
       whole = undefined; // kept until here, because closing a file may fail on a network disk
       pending = pending.slice(batch.length);
-      counters.written += requestsIn(batch);
       reportLost();
     }
   }
@@ -172,8 +170,9 @@ async function begin(options: ReceiptLogOptions) {
       sign({ type: 'closed', time: time() });
       await flush();
       cancelTimer?.();
-      if (requestsIn(pending) === 0) return;
-      counters.lost += requestsIn(pending);
+      const unwritten = pending.filter(({ type }) => type === 'request').length;
+      if (unwritten === 0) return;
+      counters.lost += unwritten;
       onLost();
     },
   };

@@ -54,7 +54,7 @@ export function openReceipts(workspace: string, more: Partial<ReceiptLogOptions>
     version: '1.2.3',
     roots: 'vendor',
     clock: clockAt(() => NOON),
-    counters: { written: 0, lost: 0 },
+    counters: { lost: 0 },
     onFailure: (reason) => assert.fail(reason),
     onWritten: () => {},
     onLost: () => assert.fail('a receipt was lost'),
