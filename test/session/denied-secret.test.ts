@@ -80,6 +80,7 @@ describe('a denied secret', () => {
       scene.session.authenticated(scene.secretId);
       await settle();
       assert.deepEqual([three, denied], [{ secretId: scene.secretId }, { secretId: scene.secretId }]);
+      assert.equal(scene.events.filter(({ type }) => type === 'secret-known').length, 1);
       assert.equal(views(scene)[1], 'not-renewable', 'the renewal failed, and that is still said');
       assert.deepEqual(scene.permanent, [], 'one denial and one 401 end no proxy');
     });
