@@ -1,7 +1,7 @@
 /** The endpoint table: which paths the proxy forwards or answers, and how. match-endpoint.ts reads it. */
 
 export interface PathRow {
-  /** The exact path. `/*` at the end stands for every path below, `/{id}` for any id. */
+  /** The exact path. A final `/*` stands for every path below it. A final `/{id}` stands for any id. */
   readonly path: string;
   readonly methods: readonly string[];
 }
@@ -16,7 +16,7 @@ export interface Endpoint extends PathRow {
   readonly id: EndpointId;
   /** How the request body is sealed. With `none`, no body is sent, and the response is not encrypted. */
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
-  /** Names of members, or of form fields, that are sent unencrypted (docs/protocol/inference.md 5.1). */
+  /** The members or form fields, by name, that are sent unencrypted (docs/protocol/inference.md 5.1). */
   readonly requestPlain: ReadonlySet<string>;
   /** Whether the body gets a cache salt and the headers get a shard key (docs/protocol/inference.md 8). */
   readonly salted: boolean;

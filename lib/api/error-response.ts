@@ -1,7 +1,7 @@
 /** How an error reaches a client: its status, headers, and body or event in each API style. */
 import { ERRORS, type PrivatemodeError } from '../errors.ts';
 
-/** The API style. `responses` is like `openai`, but an error before the stream begins is never an event. */
+/** The API style. `responses` is like `openai`, but only errors in a stream that has begun are events. */
 export type ErrorFormat = 'openai' | 'responses' | 'anthropic' | 'plain';
 
 /** Headers of every response: no browser guesses another type for the body, or runs anything in it. */
@@ -22,19 +22,20 @@ const TYPES: Readonly<Record<number, readonly [openai: string, anthropic: string
 };
 const ANY_4XX = ['invalid_request_error', 'invalid_request_error'] as const;
 const ANY_5XX = ['server_error', 'api_error'] as const;
-// The type of a 400 that is not the client's fault, as Claude Code repeats others with fewer beta features.
+// The type of a 400 that is not the client's fault. After any other type, Claude Code repeats the request
+// with fewer beta features.
 const REFUSED = ['invalid_request_error', 'policy_blocked'] as const;
 
 export interface ErrorContext {
   readonly format: ErrorFormat;
   readonly requestId: string;
   readonly accept?: string | undefined;
-  /** The status of an error of the service, which replaces the status of the proxy's own error. */
+  /** The status that the service sent with an error. It replaces the status of the proxy's own error. */
   readonly status?: number | undefined;
   readonly allow?: readonly string[] | undefined; // the methods of the path; only with method_not_allowed
 }
 
-/** A whole response that reports one error. Header names are in lower case, content-length is included. */
+/** A whole response that reports one error. The lower-case headers include content-length. */
 export function errorResponse(error: PrivatemodeError, context: ErrorContext) {
   const [contentType, text] = shown(error, context);
   const body = Buffer.from(text);

@@ -6,12 +6,12 @@ import type { ErrorFormat } from './error-response.ts';
 type Match<Kind> = { readonly kind: Kind; readonly format: ErrorFormat };
 
 /**
- * `target` is sent upstream: the path of the request, or of the API that the request is translated to, then
- * the allowed parameters of the query as received.
+ * `target` is sent upstream. It has the path of the request, or the path to which the request is translated.
+ * The allowed parameters of the query follow the path, as received.
  */
 export type EndpointMatch = Match<'endpoint'> & { readonly endpoint: Endpoint; readonly target: string };
 type LocalMatch = Match<'local'> & { readonly id: LocalId };
-/** `allow`: the methods for the header `Allow`; only method_not_allowed has them. */
+/** `allow`: the methods for the header `Allow`. Only the error method_not_allowed has this member. */
 export type Refusal = Match<'refusal'> & {
   readonly error: PrivatemodeError;
   readonly allow?: readonly string[];
@@ -64,12 +64,12 @@ function formatOf(path: string): ErrorFormat {
   return /^\/(?:v1(?:\/|$)|unstructured\/)/.test(path) ? 'openai' : 'plain';
 }
 
-/** Ambiguous in a path: a backslash, escaped or not; `%` without an escape; an escaped control character. */
+/** What makes a path ambiguous: a plain or escaped backslash, a lone `%`, an escaped control character. */
 const ODD_PATH = /\\|%5c|%(?![0-9a-f]{2})|%[01][0-9a-f]|%7f/i;
 
 /**
- * Reads a request target. Returns a message instead if a later parser could read the target otherwise, so
- * that nothing is sealed for one path and delivered to another. The message quotes nothing of the target.
+ * Reads a request target. Returns a message instead if a later parser could read the target otherwise:
+ * nothing may be sealed for one path and delivered to another. The message quotes nothing of the target.
  * `path` has no doubled slashes, and begins with `/v1` at most once: `//v1/x` and `/v1/v1/x` mean `/v1/x`. If
  * a `row` covers the path, the path is written as in the row. `query` is as received, with its `?`, or empty.
  */
@@ -107,8 +107,9 @@ function covers(row: string, path: string): boolean {
 }
 
 /**
- * Returns the allowed parameters of a query as received, behind a question mark, or an empty text. Escaped
- * names are not recognised. A parameter with `;` is dropped: some parsers begin another parameter there.
+ * Returns the allowed parameters of a query as received, behind a question mark. If no parameter is allowed,
+ * returns an empty text. Escaped names are not recognised. A parameter with `;` is dropped: some parsers
+ * begin another parameter there.
  */
 function filterQuery(query: string, allowed: readonly string[]): string {
   const isKept = (parameter: string): boolean =>

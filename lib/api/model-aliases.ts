@@ -9,8 +9,9 @@ import { isParsable, scanJson } from '../json/scan.ts';
 export type AliasTable = ReadonlyMap<string, string>;
 
 /**
- * Finds the alias for a model's name: the NAME that equals it, else the longest NAME with `*` that covers it.
- * Undefined if no NAME fits, or if the NAME stands for the same model. `name`: the NAME as configured.
+ * Finds the alias for a model's name: the NAME that equals the name, else the longest NAME with `*` that
+ * covers the name. Undefined if no NAME fits, or if the NAME stands for the same model. `name`: the NAME as
+ * configured.
  */
 export function aliasIn(table: AliasTable, wanted: string) {
   let name = table.has(wanted) ? wanted : '';
@@ -24,7 +25,7 @@ export function aliasIn(table: AliasTable, wanted: string) {
 
 /**
  * Adds the aliases without `*` to the list of models in a body. Each alias gets the entry of its model, and
- * replaces a model of the same name. Undefined if the body is no list, or too large for JSON.parse.
+ * replaces a model of the same name. Undefined if the body is no list, or if it is too large for JSON.parse.
  */
 export function listWithAliases(table: AliasTable, body: Buffer): Buffer | undefined {
   let list: { readonly data?: unknown } | undefined;

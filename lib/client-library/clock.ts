@@ -17,7 +17,7 @@ export const runtimeClock: Clock = {
   },
 };
 
-/** Lets the process end although the timer is still set. */
+/** Lets the process end even while the timer is set. */
 function unref(timer: unknown): void {
   const { Deno } = globalThis as { Deno?: { unrefTimer(id: unknown): void } };
   if (typeof timer === 'number') Deno?.unrefTimer(timer);

@@ -5,13 +5,13 @@ import { transportError } from '../network/transport-errors.ts';
 import type { ClientConfig } from './read-options.ts';
 import { toApplication } from './remedies.ts';
 
-/** Errors about hosts that cannot be reached or are not trusted, and that had never responded before. */
+/** Errors about hosts that had never responded, and that could not be reached or were not trusted. */
 const unheard = new WeakSet<Error>();
 const NO_ANSWER: ReadonlySet<ErrorCode> = new Set(['upstream_unreachable', 'upstream_tls_untrusted']);
 
 /**
- * Whether this error, or one of its causes, is about a host that has never responded to this client. For a
- * host that never responded, a wrong address, a missing CA or no network is likelier than an outage.
+ * Whether an error is about a host that has never responded to this client. The error's causes count, too.
+ * For a host that never responded, a wrong address, a missing CA or no network is likelier than an outage.
  */
 export const isUnheard = (thrown: unknown): boolean =>
   thrown instanceof Error && (unheard.has(thrown) || isUnheard(thrown.cause));
@@ -19,7 +19,7 @@ export const isUnheard = (thrown: unknown): boolean =>
 /**
  * Returns a function that sends one control request, and resolves with a response of any status but a
  * redirect. Throws upstream_redirect and what limitedControlCall throws, as far as the runtime says what
- * happened. In a browser, which does not say so, the function throws upstream_unreachable.
+ * happened. A browser does not say what happened: there, the function throws upstream_unreachable.
  */
 export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' | 'clock'>): ControlCall {
   const answered = new Set<string>();
@@ -42,7 +42,7 @@ export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' |
   );
 }
 
-/** Yields chunks of a body by a reader, as not every runtime iterates a body. Stopping cancels the body. */
+/** Yields chunks of a body by a reader: not every runtime iterates a body. Stopping cancels the body. */
 async function* chunksOf({ body }: Response): AsyncGenerator<Uint8Array> {
   const reader = body?.getReader();
   try {
@@ -67,19 +67,19 @@ export const HERE_ONLY = {
 export const isRedirect = ({ status, type }: Response): boolean =>
   type === 'opaqueredirect' || (status >= 300 && status < 400);
 
-/** The error that says by a code why a fetch failed: the cause of the thrown error, or that error itself. */
+/** Finds the error whose code says why a fetch failed: the thrown error's cause, or the thrown error. */
 export function codedCause(thrown: unknown): NodeJS.ErrnoException | undefined {
   const error = thrown instanceof Error ? ((thrown.cause ?? thrown) as NodeJS.ErrnoException) : undefined;
   return typeof error?.code === 'string' ? error : undefined;
 }
 
-/** Codes of waits that undici, the fetch of Node, ends by itself, whatever our options say. */
+/** Codes of waits that undici ends by itself, whatever our options say. Undici is the fetch of Node. */
 const RUNTIME_LIMITS = new Map<unknown, ErrorCode>([
   ['UND_ERR_HEADERS_TIMEOUT', 'first_byte_timeout'],
   ['UND_ERR_BODY_TIMEOUT', 'stream_idle_timeout'],
 ]);
 
-/** The error for a wait that the runtime ended; undefined if the runtime ended none. */
+/** The error for a wait that the runtime ended. Undefined if the runtime ended no wait. */
 export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
   const code = RUNTIME_LIMITS.get(codedCause(thrown)?.code);
   const remedy =

@@ -12,8 +12,9 @@ import { verificationOf } from './verification.ts';
 export interface PrivatemodeFetch extends Fetch {
   /**
    * Verifies the service, unless it was verified lately. Resolves with all checks and the manifest if the
-   * newest verification accepted the service. Otherwise rejects with a VerificationError, whose `verdict`
-   * says what was wrong, even if nothing could be judged, or while an older secret still protects requests.
+   * newest verification accepted the service. Otherwise rejects with a VerificationError, even while an older
+   * secret still protects requests. The error's `verdict` says what was wrong, even if nothing could be
+   * judged.
    */
   verify(): Promise<Verification>;
   /** What protects requests now; undefined while no verification is in force. */
@@ -50,7 +51,7 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
     opened?.close(clientClosed());
   };
   config.signal?.addEventListener('abort', close, { once: true });
-  /** Waits for the first verification. Returns what is wrong; undefined if the secret is in force. */
+  /** Waits for the first verification. Returns what is wrong, or undefined if the secret is in force. */
   async function whatIsWrong(): Promise<PrivatemodeError | undefined> {
     try {
       await session().acquire({ timeoutMs: config.verificationTimeout }, () => true);
@@ -59,7 +60,7 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
       return verified ? undefined : (error ?? denied());
     } catch (thrown) {
       const error = asPrivatemodeError(thrown);
-      // `not_ready` says only that the verification took too long; its cause says why.
+      // `not_ready` says only that the verification took too long. The cause of `not_ready` says why.
       return error.code === 'not_ready' && error.cause instanceof PrivatemodeError ? error.cause : error;
     }
   }

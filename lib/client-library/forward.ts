@@ -17,11 +17,11 @@ import { LONGEST_PLAIN, respond } from './respond.ts';
 import { ResponseBody } from './response-body.ts';
 import { type Asked, type FetchAttempt, send } from './send.ts';
 
-/** Reads the body of a request; undefined without a body, and in Firefox, which has no such reader. */
+/** Reads a request's body. Undefined without a body. Also undefined in Firefox, which lacks the reader. */
 type Upload = ReadableStreamDefaultReader<Uint8Array> | undefined;
 type Refuse = Parameters<typeof respond>[1]['refuse'];
 
-/** Says that the body of the request failed. The `cause` is the application's error. */
+/** Says that the body of the request failed. The application's error is the `cause`. */
 class UploadError extends Error {}
 
 /**
@@ -78,9 +78,9 @@ export async function forward(
 }
 
 /**
- * Whether to keep SDKs, which repeat a request after every 5xx, from repeating this request. A closed client
- * stays closed. A host that has never responded was asked three times already. A response that began too late
- * for the runtime would begin too late again.
+ * Whether to keep SDKs from repeating this request. By themselves, SDKs repeat a request after every 5xx. A
+ * closed client stays closed. A host that has never responded was asked three times already. A response that
+ * began too late for the runtime would begin too late again.
  */
 const isFinal = (reason: PrivatemodeError): boolean =>
   reason.code === 'shutting_down' ||
@@ -129,7 +129,8 @@ async function exchange(asked: Asked, upload: Upload, session: Session, refuse: 
 
 /**
  * Reads the body of the request with `read`, and throws as `read` does. Throws unsupported_encoding for a
- * compressed body; UploadError if the body fails, if a chunk is no Uint8Array, or if the request is aborted.
+ * compressed body. Throws UploadError if the body fails, if a chunk is no Uint8Array, and if the request is
+ * aborted.
  */
 async function takeIn<T>(request: Request, upload: Upload, read: BodyReader<T>): Promise<T> {
   const encoding = request.headers.get('content-encoding') ?? 'identity';

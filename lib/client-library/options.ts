@@ -35,7 +35,7 @@ export interface PrivatemodeOptions {
     /** Intel's host, for TDX. Default: `https://api.trustedservices.intel.com`. */
     readonly intel?: string;
   };
-  /** PEM texts of hardware roots to trust instead of the vendors' roots, only for simulators. */
+  /** PEM texts of hardware roots to trust instead of the vendors' roots. Only simulators need them. */
   readonly unsafeTrustRoots?: {
     /** AMD's roots, by product line of the processor; `ark` is the root, `ask` the certificate below it. */
     readonly snp: {
@@ -55,15 +55,15 @@ export interface PrivatemodeOptions {
   /** Closes the client when it aborts: nothing is renewed, and requests fail with `shutting_down`. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Called with each verdict, also with a verdict that rejects the service. A verdict lists all checks. An
-   * error that the callback throws is uncaught, as in an event listener.
+   * Called with each verdict, even if the verdict rejects the service. A verdict lists all checks. An error
+   * that the callback throws is uncaught, as in an event listener.
    */
   readonly onVerdict?: ((verdict: ClientVerdict) => void) | undefined;
   /** Called when requests begin to use another secret. An error that the callback throws is uncaught. */
   readonly onEpoch?: ((protection: Protection) => void) | undefined;
 }
 
-/** Options of the OpenAI client that name another host, network path or credential, and are refused. */
+/** Options of the OpenAI client that name another host, network path or credential. All are refused. */
 export const ELSEWHERE = [
   'baseURL',
   'dataResidency',
@@ -79,7 +79,7 @@ export const ELSEWHERE = [
 export interface Protection {
   /** The id of the secret that encrypts the requests. The service chose the id. */
   readonly secretId: string;
-  /** SHA-256 of the manifest that the service was verified against, to compare with the one you reviewed. */
+  /** SHA-256 of the manifest that the service was verified against. Compare it with the one you reviewed. */
   readonly manifestSha256: string;
   /** When the service was verified for this secret. */
   readonly attestedAt: Date;

@@ -21,23 +21,24 @@ export class PrivatemodeAI extends OpenAI {
   readonly #fetch: PrivatemodeFetch;
 
   /**
-   * Makes a client, and fetches nothing. Throws config_invalid and unsafe_roots_refused, and in a browser
-   * OpenAIError, unless `dangerouslyAllowBrowser` is set.
+   * Makes a client, and fetches nothing. Throws config_invalid and unsafe_roots_refused. In a browser, also
+   * throws OpenAIError unless `dangerouslyAllowBrowser` is set.
    */
   constructor(options: PrivatemodeAIOptions = {}) {
     const { own, sdk } = divideOptions(options);
     // A copy of a client (`withOptions`) gets the fetch of its original, and so shares its verified session.
     const ours = isOurs(own.fetch) ? sharedBy(own.fetch, own) : openFetch(readOptions(own));
-    // The SDK keeps its options where anyone can print them. So the SDK gets no option of this package, such
-    // as the key and the salt. With `adminAPIKey: null` the SDK takes no key from the environment either.
+    // The SDK keeps its options where anyone can print them. So the SDK gets no option of this package: not
+    // the key, not the salt. With `adminAPIKey: null` the SDK takes no key from the environment either.
     super({ ...sdk, apiKey: API_KEY, adminAPIKey: null, baseURL: BASE_URL, fetch: ours });
     this.#fetch = ours;
   }
 
   /**
    * Verifies the service, unless it was verified lately. Resolves with all checks and the manifest if the
-   * newest verification accepted the service. Otherwise rejects with a VerificationError, whose `verdict`
-   * says what was wrong, even if nothing could be judged, or while an older secret still protects requests.
+   * newest verification accepted the service. Otherwise rejects with a VerificationError, even while an older
+   * secret still protects requests. The error's `verdict` says what was wrong, even if nothing could be
+   * judged.
    */
   verify(): Promise<Verification> {
     return this.#fetch.verify();
@@ -50,7 +51,7 @@ export class PrivatemodeAI extends OpenAI {
 
   /**
    * A copy that shares the verified session, with other options of the OpenAI client, such as `timeout`.
-   * Throws config_invalid for options of the session (also `fetch`) that are not as the client shows them.
+   * Throws config_invalid if options of the session (`fetch` is one) are not as the client shows them.
    */
   override withOptions(options: Partial<SdkOptions>): this {
     const { own, sdk } = divideOptions(options);

@@ -17,7 +17,7 @@ export const BASE_URL = 'https://privatemode.invalid/v1';
 
 /** The check of a value, and words for what the value has to be. Null is a value, and not the default. */
 type Rule = readonly [isRight: (value: unknown) => boolean, what: string];
-/** The members that an object may have, or the rule for any other value. */
+/** What a value may be: the members of an object, or the rule for a value that is no object. */
 type Shape = Rule | { readonly [name: string]: Shape };
 
 // The key is sent in a header. A runtime that refuses the header would quote the key in its error.
@@ -73,7 +73,7 @@ const TOP: readonly string[] = [...Object.keys(OWN), ...ELSEWHERE];
 const leadsElsewhere = (name: unknown): boolean => ELSEWHERE.some((each) => each === name);
 const ONLY = 'the only host is apiEndpoint, the only credential apiKey, the only network the option fetch';
 
-/** Whether a value is a Uint8Array, also one of another realm, such as that of a test runner. */
+/** Whether a value is a Uint8Array. It may be one of another realm (a test runner has such a realm). */
 export const isBytes = (value: unknown): value is Uint8Array =>
   Object.prototype.toString.call(value) === '[object Uint8Array]';
 
@@ -104,9 +104,10 @@ export function divideOptions(options: unknown) {
 }
 
 /**
- * The value of an option, if it is right. A plain object is copied without undefined members, except an
- * undefined manifest, which is then refused. Members that `shape` lacks go to `others` if they are the SDK's.
- * Throws config_invalid, also for an object whose inherited members would be missed. Errors quote no value.
+ * The value of an option, if it is right. A plain object is copied without its undefined members. An
+ * undefined manifest is copied, and is then refused. Members that `shape` lacks go to `others` if they are
+ * the SDK's. Throws config_invalid. An object whose inherited members would be missed is refused, too. Errors
+ * quote no value.
  */
 function optionOf(given: unknown, place: string, shape: Shape, others?: Map<string, unknown>): unknown {
   if (isRule(shape)) return checked(given, place, shape);
@@ -134,13 +135,13 @@ function checked<T>(value: T, name: string, [isRight, what]: Rule): T {
 
 const PLAIN: readonly unknown[] = [Object.prototype, null];
 
-/** Whether an option is the SDK's, which passes options that lead elsewhere to copies as null or BASE_URL. */
+/** Whether an option is the SDK's. The SDK passes copies null or BASE_URL for options that lead elsewhere. */
 function isTheirs(name: string, value: unknown): boolean {
   if (leadsElsewhere(name)) return value === null || value === BASE_URL;
   return name === 'timeout' || (!/^(?:cdn|pin)/i.test(name) && meantBy(name, TOP) === undefined);
 }
 
-/** The name in `names` that `name` resembles, apart from case, `_`, `-` and two letters, or as a part. */
+/** Which of `names` is near `name` (two letters), part of it, or contains it. Case, `_`, `-` are ignored. */
 function meantBy(name: string, names: readonly string[]): string | undefined {
   const plain = (each: string): string => each.replace(/[_-]/g, '').toLowerCase();
   const given = plain(name.slice(0, 64));
@@ -164,8 +165,8 @@ export const invalid = (message: string, code: ErrorCode = 'config_invalid'): Pr
   new PrivatemodeError(code, message, { remedy: ERRORS[code].remedy });
 
 /**
- * Adds the defaults to options that were read. Throws config_invalid if there is no key, and
- * unsafe_roots_refused if unsafeTrustRoots would let anybody pass for the real service.
+ * Adds the defaults to options that were read. Throws config_invalid if there is no key. Throws
+ * unsafe_roots_refused if anybody could pose as the real service with unsafeTrustRoots.
  */
 export function readOptions(options: OwnOptions, clock: Clock = runtimeClock) {
   const { apiKey = keyOfEnvironment(), manifest, unsafeTrustRoots } = options;

@@ -13,8 +13,8 @@ const PINNED =
   'Nothing was sent. Review the manifest that the service runs under now, which verify() without the option manifest gives as manifestText; then set the option manifest to it, or leave the option out to follow the published one.';
 
 /**
- * Returns the error with a remedy for applications. The error's own remedy stays, unless that is the remedy
- * for operators in the table. `manifest`: the manifest to which the client is pinned, if any.
+ * Returns the error with a remedy for applications. The error's own remedy stays, unless it is the table's
+ * remedy for operators. `manifest`: the manifest to which the client is pinned, if any.
  */
 export function toApplication(
   error: PrivatemodeError,

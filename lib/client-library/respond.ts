@@ -1,4 +1,4 @@
-/** The last step of a client's chain: the upstream response, decrypted, as a Response. */
+/** The last step of a client's chain: decrypts the upstream response and makes a Response of it. */
 import { errorEvent } from '../api/error-response.ts';
 import { PROTOCOL_VERSION, type RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
@@ -15,7 +15,7 @@ import { toApplication } from './remedies.ts';
 import { ResponseBody } from './response-body.ts';
 import type { Asked, FetchAttempt } from './send.ts';
 
-/** Limit of an unencrypted body, in bytes: an error, or the list of models. */
+/** The most bytes of an unencrypted body. Errors and the list of models have such a body. */
 export const LONGEST_PLAIN = 1024 * 1024;
 
 interface Asking extends Asked {
@@ -97,7 +97,7 @@ export async function respond(attempt: FetchAttempt, asking: Asking): Promise<Re
 }
 
 /**
- * The plaintext of a stream, which is made on demand. If the stream fails, its reader gets first what came
+ * The plaintext of a stream. It is made on demand. If the stream fails, its reader gets first what came
  * before the failure, then the bytes of `farewell`, then the error. If the application aborts, the stream
  * fails with the reason of the abort.
  */

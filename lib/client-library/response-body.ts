@@ -6,7 +6,7 @@ import { runtimeLimit } from './control-call.ts';
 import type { ClientConfig } from './read-options.ts';
 import type { FetchAttempt } from './send.ts';
 
-const LONGEST_REST = 64 * 1024; // limit of the bytes that are read after the end of a response
+const LONGEST_REST = 64 * 1024; // the most bytes that are read after the end of a response
 const ignore = (): void => {};
 
 /** The body of one attempt. A caller that does not read the body to its end has to `leave` or `drain` it. */
@@ -49,7 +49,7 @@ export class ResponseBody {
     }
   }
 
-  /** Reads all bytes that are left. Throws as `next` does, and response_too_large above `most` bytes. */
+  /** Reads all bytes that are left. Throws what `next` throws, and response_too_large above `most` bytes. */
   async all(most: number): Promise<Buffer> {
     const chunks: Uint8Array[] = [];
     let size = 0;
@@ -72,8 +72,8 @@ export class ResponseBody {
   }
 
   /**
-   * Reads the rest and drops it, for `upstreamLinger` (lib/times.ts) at most: all that matters has come, and
-   * the connection can be used again afterwards.
+   * Reads the rest and drops it, because all that matters has come, and the connection can be used again
+   * afterwards. Does this no longer than `upstreamLinger` (lib/times.ts).
    */
   drain(): void {
     const { clock } = this.#config;

@@ -60,7 +60,7 @@ export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefi
       // would only add headers, and workers of Cloudflare do not know its value 'default'.
       ...(content === undefined && { cache }),
     });
-    // The request is held as long as the response, as a garbage-collected request would forward no abort.
+    // The request is held as long as the response: a garbage-collected request would forward no abort.
     return { epoch, cipher, request, response, abort: (): void => control.abort() };
   } catch (thrown) {
     request.signal.throwIfAborted();
@@ -71,10 +71,10 @@ export async function send(asked: Asked, epoch: Epoch, body: SaltedBody | undefi
   }
 }
 
-/** Bytes that the system takes at once: a request of this size is sent before its connection fails. */
+/** The system takes this many bytes at once. A request of this size is sent before its connection fails. */
 const AT_ONCE = 64 * 1024;
 
-/** Why no response came, as far as the runtime says; browsers say nothing. */
+/** Why no response came, as far as the runtime says. Browsers say nothing about it. */
 function failureOf(thrown: unknown, { apiEndpoint: { host }, clock }: ClientConfig, size: number) {
   const limit = runtimeLimit(thrown);
   const cause = codedCause(thrown);

@@ -16,7 +16,7 @@ export type ClientSession = ReturnType<typeof openClientSession>;
 /** Opens a session with these options. The session fetches nothing before it is first used. */
 export function openClientSession(config: ClientConfig) {
   const { apiKey, apiEndpoint, cdnBaseUrl, amdKdsUrl, intelPcsUrl, clock } = config;
-  /** A listener for each request that waits for an epoch, called with the error of every failed renewal. */
+  /** The listeners of requests that wait for an epoch. Every failed renewal calls them with its error. */
   const waiting = new Set<(error: PrivatemodeError) => void>();
   const call = createControlCall(config);
   const { manifest: pin } = config;
@@ -57,9 +57,9 @@ export function openClientSession(config: ClientConfig) {
   session.updateConfiguredKey(apiKey);
 
   /**
-   * Like `acquire` of the session, but gives up earlier after errors for which `givesUp` is true, by default
-   * errors about a host that has never responded. The wait then ends at the third failure, or at once if the
-   * error is a verdict on the service (status 400).
+   * Like `acquire` of the session, but gives up earlier after errors for which `givesUp` is true. By default
+   * these are errors about a host that has never responded. The wait then ends at the third failure, or at
+   * once if the error is a verdict on the service (status 400).
    */
   async function acquire(options: AcquireOptions, givesUp = isUnheard): Promise<Epoch> {
     if (session.current() !== undefined) return session.acquire(options);
@@ -86,7 +86,7 @@ export function openClientSession(config: ClientConfig) {
   return { ...session, acquire, manifest };
 }
 
-/** The number of failed renewals after which a request gives up waiting. */
+/** After so many failed renewals, a request gives up waiting. */
 const PATIENCE = 3;
 
 /** What protects requests of this session now. */

@@ -1,4 +1,4 @@
-/** The result of `verify()` in the library: the verdict that accepts the service, or an error about it. */
+/** The result of `verify()` in the library: a verdict that accepts the service, or an error. */
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { completed, notJudged, rootsKind } from '../verdict/judge.ts';
@@ -21,8 +21,8 @@ export class VerificationError extends PrivatemodeError {
 }
 
 /**
- * The newest verdict, `found`, with its manifest. Throws VerificationError unless `found` accepts the service
- * and nothing has failed since (`error`). A rejected service stays rejected, whatever failed later.
+ * Returns the newest verdict, `found`, with its manifest. Throws VerificationError unless `found` accepts the
+ * service and nothing has failed since (`error`). A rejected service stays rejected, whatever failed later.
  */
 export function verificationOf(
   found: ClientVerdict | undefined,

@@ -19,7 +19,7 @@ const AGENTS: Readonly<Record<string, Agent>> = { claude: CLAUDE, opencode: OPEN
  */
 export const REMOVED = /^(?:ANTHROPIC_|CLAUDE_CODE_USE_|OPENAI_|OTEL_|PRIVATEMODE_)/i;
 
-/** The environment that agents get: the caller's, without the variables of REMOVED. */
+/** The environment that agents get. It is the caller's environment without the variables of REMOVED. */
 export const withoutKeys = (env: Environment): Environment =>
   Object.fromEntries(Object.entries(env).filter(([variable]) => !REMOVED.test(variable)));
 
@@ -38,9 +38,9 @@ export function agentOf(name: string, url: string): Agent {
 }
 
 /**
- * Throws config_invalid for the first argument that would undo the settings of `run`. Each argument, also
- * after `--`, is checked as the beginning of an option, and as the value of the argument before it, because
- * some agents take even `--` for the value of an option.
+ * Throws config_invalid for the first argument that would undo the settings of `run`. Each argument is
+ * checked as the beginning of an option, and as the value of the argument before it. Arguments after `--` are
+ * checked, too, because some agents read even `--` as the value of an option.
  */
 export function refuseBypass(name: string, { refused }: Agent, args: readonly string[]): void {
   for (const [index, argument] of args.entries()) {

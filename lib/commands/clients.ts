@@ -55,7 +55,7 @@ async function runClients({ given, words: [word, ...names], io }: Invocation): P
 
 /** Adds a token for each client, and creates the file if it is missing. Throws config_invalid. */
 function addTokens(names: readonly string[], path: string, keyFile: string | undefined, io: Io): void {
-  // The error does not quote the file's name, which may be the key itself, given by mistake.
+  // The error does not quote the file's name: by mistake, the name may be the key itself.
   if (keyFile !== undefined && !existsSync(resolve(dirname(path), keyFile)))
     throw invalid(`--api-key-file names no file: it is relative to the directory of ${path}`);
   const key = keyFile === undefined ? {} : { apiKey: `@${keyFile}` };
@@ -90,8 +90,8 @@ const LOG_LINE = '"The clients file, or a key in it, was read again"';
 
 /**
  * Takes a client out of the file, and waits until the running proxy uses the file. Throws config_invalid if
- * the file has no such client, and if the proxy is not seen to use the new file, because the client may then
- * still have access.
+ * the file has no such client. Also throws if the proxy is not seen to use the new file, because the client
+ * may then still have access.
  */
 async function revoke(name: string, path: string, admin: HostPort | undefined, { stdout, clock }: Io) {
   readList(path); // throws if the file is missing, instead of creating it
@@ -118,7 +118,7 @@ async function revoke(name: string, path: string, admin: HostPort | undefined, {
   stdout.write('The running proxy uses the new list now; running requests continue.\n');
 }
 
-/** The list for a person: one line per client, with the member names of the file. `now`: ms since 1970. */
+/** The list for a person. Each line is a client, with the member names of the file. `now`: ms since 1970. */
 function listed(entries: readonly ClientEntry[], now: number): string {
   const widest = Math.max(...entries.map(({ name }) => name.length));
   const lines = entries.map(({ name, tokens, expires = Infinity, limits, models, endpoints }) => {
@@ -131,7 +131,7 @@ function listed(entries: readonly ClientEntry[], now: number): string {
   return `${[...lines, plural(lines.length, 'client')].join('\n')}\n`;
 }
 
-/** Reads the file. Throws config_invalid, also if the proxy would refuse the file. */
+/** Reads the file. Throws config_invalid if reading fails, or if the proxy would refuse the file. */
 function readList(path: string) {
   const bytes = Buffer.from(readNamed(`the file of --clients, ${path}`, path));
   // Whether each client needs a key is decided by --api-key of the proxy, which this command does not know.
@@ -141,8 +141,8 @@ function readList(path: string) {
 
 /**
  * Changes the file, and returns its clients and its SHA-256. The file is written in place, so that owner,
- * group, mode, ACL and mounts stay: a container that has mounted the file would keep the old file after a
- * rename. A gateway that reads a half-written file keeps its list, because a truncated JSON object is never
+ * group, mode, ACL and mounts stay. After a rename, a container that has mounted the file would keep the old
+ * file. A gateway that reads a half-written file keeps its list, because a truncated JSON object is never
  * valid JSON. A copy of the old list keeps other commands away while the file is written, and stays after a
  * crash. Throws config_invalid.
  */

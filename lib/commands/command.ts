@@ -7,7 +7,7 @@ import { BOOLEAN, type Flag, type Given, setting } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
 import { printable } from '../text.ts';
 
-/** A terminal, or a stream in its place. */
+/** Where a command writes: a terminal, or a stream in place of a terminal. */
 export interface Output {
   write(text: string): unknown;
   /** `once` is absent if no write can fail. The event `error` means that the reader is gone. */
@@ -21,7 +21,7 @@ export interface Io {
   readonly stdout: Output;
   readonly stderr: Output;
   readonly clock: Clock;
-  /** The command that starts the program, for lines that users copy; absent if the proxy ends with it. */
+  /** What starts the program, for lines that users copy. Absent if the proxy ends with the command. */
   readonly program?: string;
 }
 
@@ -39,11 +39,11 @@ export interface Invocation {
 export interface Command {
   /** All flags that the command takes, including `help`. */
   readonly flags: readonly Flag[];
-  /** Whether environment variables set the command's flags, as they set those of the proxy. */
+  /** Whether environment variables set the command's flags, just as variables set the flags of the proxy. */
   readonly takesEnvironment?: true;
   /**
-   * The forms of words that may follow the command's name. A word in capitals stands for any word, and a word
-   * with … for one or more words.
+   * The forms of words that may follow the command's name. A word in capitals stands for any word. A word
+   * with … stands for one or more words.
    */
   readonly words?: readonly (readonly string[])[];
   /** Whether arguments after `--` are for another program. */

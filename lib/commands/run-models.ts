@@ -14,7 +14,7 @@ import { getText, parsedJson } from './ask-proxy.ts';
 export interface Reached {
   /** The URL of the proxy: http://HOST:PORT, or https://HOST:PORT of a gateway. */
   readonly url: string;
-  /** The headers with the key of the agent: the token of --token, or else the placeholder. */
+  /** The headers with the key of the agent. The key is the token of --token, if given, or the placeholder. */
   readonly headers: Readonly<Record<string, string>>;
   /** The authorities to trust (PEM); undefined for plain HTTP. */
   readonly ca: readonly string[] | undefined;
@@ -44,8 +44,9 @@ export async function aboutProxy(proxy: Reached, clock: Clock): Promise<About> {
 }
 
 /**
- * What a ready proxy offers. `name`: the agent's name. Throws config_invalid if no proxy is ready, if the
- * agent cannot use it, or if the proxy rejects the agent's key, because it would then reject prompts, too.
+ * What a ready proxy offers. `name`: the agent's name. Throws config_invalid if no proxy is ready, and if the
+ * agent cannot use the proxy. Also throws if the proxy rejects the agent's key, because the proxy would then
+ * reject prompts, too.
  */
 export async function offerOf(proxy: Reached, name: string, { needs }: Agent, clock: Clock): Promise<Offer> {
   const { endpoints, model_aliases: aliases = [] } = await aboutProxy(proxy, clock);
@@ -82,22 +83,22 @@ async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, ti
   );
 }
 
-/** The most models that an agent is told, as honest services list fewer and a variable holds no more. */
+/** The most models that an agent is told. Honest services list fewer, and a variable can hold no more. */
 const MOST_MODELS = 100;
 
 /** The most tokens of a response: Claude Code and opencode ask for 32,000 if nobody sets a limit. */
 const LONGEST_OUTPUT = 32_000;
 
-/** A response may fill a quarter of the context window, and at most 32,000 tokens. */
+/** The output may fill a quarter of the context window, but never more than 32,000 tokens. */
 export const limitsOf = (context: number): Model['limits'] => ({
   context,
   output: Math.min(LONGEST_OUTPUT, Math.floor(context / 4)),
 });
 
 /**
- * The model of a list entry, or none if an agent's configuration must not have its name. Nothing
- * authenticates the list, and agents interpret some texts: opencode replaces `{env:NAME}` by the variable
- * NAME. Context windows that no honest list would state are ignored.
+ * The model of a list entry. Returns no model if an agent's configuration must not have its name. Nothing
+ * authenticates the list, and agents interpret some texts. For example, opencode replaces `{env:NAME}` by the
+ * variable NAME. Context windows that no honest list would state are ignored.
  */
 function modelsIn({ id, max_model_len: window }: { id?: unknown; max_model_len?: unknown }): Model[] {
   if (typeof id !== 'string' || !/^[A-Za-z0-9][\w.:@/+-]{0,255}$/.test(id)) return [];

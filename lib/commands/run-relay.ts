@@ -14,7 +14,7 @@ import { aboutProxy, type Reached } from './run-models.ts';
 /**
  * Opens a port on loopback that passes requests on to the proxy, and its responses back. If the proxy is
  * gone, a request gets 503 and a message that says what to do; a response that has begun is cut off. Before
- * each request, GET /v1 checks which program listens, as another may have taken the proxy's port.
+ * each request, GET /v1 checks which program listens: another program may have taken the proxy's port.
  */
 export async function startRelay(reached: Reached, clock: Clock) {
   const { url, headers, ca } = reached;
@@ -68,8 +68,8 @@ export async function startRelay(reached: Reached, clock: Clock) {
     /** The key that the agent has to send. */
     key,
     /**
-     * How many requests with a prompt came from the agent. The proxy itself cannot tell one agent's requests
-     * from others.
+     * How many requests with a prompt came from the agent. The proxy itself cannot tell the requests of one
+     * agent from those of others.
      */
     prompts: () => prompts,
     /**

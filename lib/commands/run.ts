@@ -54,7 +54,7 @@ The exit code is that of the agent, or 1 if it was not started.`,
   run: runAgent,
 };
 
-/** The path of a file, given as @FILE. A text without @ may be the token itself, so no error quotes it. */
+/** The path of a file, given as @FILE. No error quotes a text without @, which may be the token itself. */
 function parseTokenFile(flag: string, given: string): string {
   if (/^@./.test(given)) return given.slice(1);
   throw invalid(`${flag} wants @FILE, the file that holds the token`);
@@ -76,8 +76,8 @@ function reached({ listenAddress, port, url, token, print }: Values, env: Enviro
 }
 
 /**
- * Returns the exit code of the agent, or 128 plus the number of the signal that ended it. Throws
- * config_invalid.
+ * Returns the exit code of the agent. If a signal ended the agent, returns 128 plus the signal's number.
+ * Throws config_invalid.
  */
 async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation): Promise<number> {
   const { stdout, stderr, clock, program } = io;
@@ -123,7 +123,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
     const failed = plural(relay.failed(), 'request');
     if (relay.failed() > 0) stderr.write(`The proxy on ${proxy.url} did not answer ${failed} of ${name}.\n`);
     const flags = [...given.values]
-      .filter(([flag]) => given.label(flag) === `--${flag}`) // without flags that variables set
+      .filter(([flag]) => given.label(flag) === `--${flag}`) // leaves out what variables set
       .map(([flag, value]) => `--${flag}=${printable(value)}`);
     const again = `run ${[name, ...flags].map(shellWord).join(' ')} -- ${agent.goOn}`;
     if (program !== undefined)
@@ -135,7 +135,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Invocation
   }
 }
 
-/** A warning if the model is not listed or its limits are unknown, else empty. `name`: the agent's name. */
+/** A warning if the model is unlisted or has unknown limits, else an empty text. `name`: the agent's name. */
 function warning(name: string, { name: model, limits }: Model, { models, aliases }: Offer): string {
   const which = printable(model);
   const isKnown = models.some((listed) => listed.name === model) || isCovered(aliases, model);
@@ -146,8 +146,9 @@ function warning(name: string, { name: model, limits }: Model, { models, aliases
 }
 
 /**
- * Writes the file that the agent reads, into the user's state directory (XDG Base Directory Specification),
- * and returns its path, or an empty text if the agent reads no file. Throws config_invalid if writing fails.
+ * Writes the file that the agent reads into the user's state directory (XDG Base Directory Specification).
+ * Returns the path of the file. If the agent reads no file, returns an empty text. Throws config_invalid if
+ * writing fails.
  */
 async function keptFile({ file }: Agent, { XDG_STATE_HOME = '' }: Environment): Promise<string> {
   if (file === undefined) return '';

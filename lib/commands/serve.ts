@@ -15,8 +15,9 @@ import { VERSION } from '../version.ts';
 
 /**
  * Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT, the --shutdown-delay and a
- * drain. After a permanent error the proxy drains without a delay, as it was not ready anyway. The function
- * then throws the error, which becomes the last line of the log, where people and log collectors look first.
+ * drain. After a permanent error the proxy drains without a delay, because it was not ready anyway. The
+ * function then throws the error, which becomes the last line of the log, where people and log collectors
+ * look first.
  */
 export async function run(
   config: Config,
@@ -46,7 +47,7 @@ export async function run(
     } else portClosing.abort();
     stopping = true;
   };
-  // When a terminal closes, the system also sends SIGHUP, and the proxy stops, as nobody could see it.
+  // When a terminal closes, the system also sends SIGHUP. The proxy then stops: nobody could see it any more.
   const onTerminal = isatty(process.stderr.fd);
   const hangUp = (): void => {
     if (!onTerminal || isatty(process.stderr.fd)) proxy?.reload();
@@ -101,7 +102,7 @@ export async function run(
 }
 
 /**
- * Ends the process at once, by sending it the signal, which cuts off running responses. process.exit() alone
+ * Sends the process the signal, which ends it at once and cuts off running responses. process.exit() alone
  * would wait for a disk that does not answer (docs/architecture.md H42).
  */
 function endNow(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL', log: Logger, why: string): never {

@@ -2,7 +2,7 @@
 import { MARKS, type Section, type Tone, type ViewRow } from '../observe/status-view.ts';
 import { type Paint, painter, type Style } from '../text.ts';
 
-/** The most rows of a table that are shown; the status page has all rows. */
+/** The most rows of a table that a terminal shows. The status page shows all rows. */
 const MOST_ROWS = 8;
 
 const styleOf = (tone: Tone): Style => (tone === 'warn' ? 'caution' : tone);

@@ -40,17 +40,17 @@ export const STATUS: Command = {
   run: showStatus,
 };
 
-/** The exit code of `healthcheck` is 0 or 1 whatever else is set, as containers expect. */
+/** The exit code of `healthcheck` is 0 or 1 whatever else is set, because containers expect that. */
 export const HEALTHCHECK: Command = { ...STATUS, run: showReadiness };
 
-/** Prints whether the proxy is ready. Returns 0 if it is ready; 1 if it is not, or cannot be asked. */
+/** Prints whether the proxy is ready. Returns 0 if so, and 1 if the proxy is not ready or cannot be asked. */
 async function showReadiness({ given, io: { stdout, stderr, clock } }: Invocation): Promise<number> {
   const { listenAddress, port, tlsCertPath, watch, json } = valuesOf(SETTINGS, given);
   if (watch || json) throw invalid('--watch and --json go with status --admin-address HOST:PORT');
   const path = socketPath(listenAddress);
   const host = reachableHost(listenAddress);
   const place = path === undefined ? { host, port } : { socketPath: path };
-  // The certificate is not checked, as it need not name loopback, and the request holds no secret.
+  // The certificate is not checked: it need not name loopback, and the request holds no secret.
   const tls = tlsCertPath === undefined ? {} : { protocol: 'https:', rejectUnauthorized: false };
   const timeout = clock.times.healthcheckTimeout;
   try {
@@ -98,7 +98,7 @@ async function showStatus(asked: Invocation): Promise<number> {
   const ended = new AbortController();
   const end = (): void => ended.abort();
   process.once('SIGINT', end);
-  stdout.once?.('error', end); // the reader is gone, as with `| head`
+  stdout.once?.('error', end); // the reader is gone, for example `| head`
   let { text }: { text: string } = first;
   while (!ended.signal.aborted) {
     if (stdout.isTTY && !json) stdout.write(redrawn(text, stdout.rows));

@@ -56,7 +56,7 @@ function parseDate(flag: string, given: string): Date {
   throw wants(flag, 'a day such as 2026-12-01, or a time such as 2026-12-01T00:00:00Z', given);
 }
 
-/** The sums in the table, by their names in the JSON report, which has more sums. */
+/** The sums in the table, by their names in the JSON report. The report has more sums than the table. */
 const COLUMNS = [
   'requests',
   ...RECEIPT_OUTCOMES,

@@ -66,7 +66,7 @@ export async function verifyLive(
   return { verdict, report, warnings, keep: save === undefined ? save : () => keepRecord(save, record) };
 }
 
-/** Returns the verdict, and the exchange that led to it, unless there was no evidence to judge. */
+/** Returns the verdict. If there was evidence to judge, also returns the exchange that led to the verdict. */
 async function attestOnce(
   deps: AttestDeps,
   expected: () => Promise<Uint8Array>,
@@ -94,13 +94,13 @@ async function attestOnce(
   return { verdict: notJudged(cause, { at, roots: rootsKind(deps.roots), manifestSha256 }) };
 }
 
-/** Refuses a file that exists already, before anything is sent. Throws config_invalid. */
+/** Before anything is sent, refuses a file that exists already. Throws config_invalid. */
 function requireUnused(path: string): void {
   if (existsSync(path)) throw taken(path);
   orRefuse(() => accessSync(`${dirname(resolve(path))}/.`, constants.W_OK), unwritable(path));
 }
 
-/** Stores the record whole or not at all, readable by its owner only. Throws config_invalid. */
+/** Stores the record whole or not at all. Only the file's owner can read the file. Throws config_invalid. */
 async function keepRecord(path: string, record: ExchangeRecord | undefined): Promise<string> {
   if (record === undefined) return `Nothing was saved in ${path}: there is no evidence to save.\n`;
   const isNew = await publish(path, record.text, 0o600).catch((cause: unknown) => {

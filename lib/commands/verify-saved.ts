@@ -27,8 +27,8 @@ export interface Verified {
 }
 
 /**
- * Judges a record at the time of --at, or of a receipt, or else at the time that the record states. An
- * unusable file also leads to a verdict; the promise rejects only for bugs of this program.
+ * Judges a record at the time of --at or of a receipt. If neither is given, the time that the record states
+ * counts. An unusable file also leads to a verdict; the promise rejects only for bugs of this program.
  */
 export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now: Date): Promise<Verified> {
   try {
@@ -62,8 +62,8 @@ export async function verifySaved({ saved, at, receiptsDir }: SavedRequest, now:
 }
 
 /**
- * When the service was attested in an exchange: the time in the first receipt that names the exchange and is
- * signed with the key of its file. Throws verify_input_invalid if there is no such receipt.
+ * When the service was attested in an exchange. The time is in the first receipt that names the exchange and
+ * is signed with the key of the receipt's file. Throws verify_input_invalid if there is no such receipt.
  */
 async function receiptOf(exchange: string, workspace: string) {
   const directory = receiptsDirectory(workspace);
@@ -85,7 +85,7 @@ async function receiptOf(exchange: string, workspace: string) {
   throw unusable(directory, `no signed receipt in it states the time of the record ${exchange}`);
 }
 
-/** The content of a file. Throws verify_input_invalid, naming the file. */
+/** The content of a file. Throws verify_input_invalid with the file's name in the message. */
 function readInput(path: string): Uint8Array {
   const refuse = (thrown: unknown) => unusable(path, reasonOf(thrown));
   const bytes = new Uint8Array(orRefuse(() => readFileSync(path), refuse));
@@ -94,7 +94,7 @@ function readInput(path: string): Uint8Array {
   return bytes;
 }
 
-/** The bytes of a manifest file. Throws verify_input_invalid, also if the file cannot be a manifest. */
+/** The bytes of a manifest file. A file that cannot be a manifest also leads to verify_input_invalid. */
 export function readManifest(path: string): Uint8Array {
   const bytes = readInput(path);
   const what = whyNoManifest(bytes);
@@ -107,7 +107,7 @@ const unusable = (path: string, defect: string): PrivatemodeError =>
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** A warning if the record states another verdict; another version may write the same verdict differently. */
+/** A warning if the record states another verdict. Other versions may word the same verdict differently. */
 function difference(stated: Json, verdict: Verdict, version: string): string | undefined {
   const [then, now] = [partsOf(stated), partsOf({ ...verdict })];
   const names = Object.keys({ ...then, ...now }).filter((name) => !isDeepStrictEqual(then[name], now[name]));

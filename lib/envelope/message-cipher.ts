@@ -23,20 +23,20 @@ export const notAuthentic = (message: string) => new PrivatemodeError('response_
 /**
  * The cipher of one attempt. The cipher's random nonce and two counters authenticate a response, so the id
  * and the nonce that a response states are not checked. Throws `internal` after 2^32 messages. `options` are
- * for tests: a nonce and ivs of 12 bytes, and the start of both counters.
+ * for tests. They set a nonce and ivs of 12 bytes, and the start of both counters.
  */
 export class RequestCipher {
-  /** Whether an encrypted message has arrived, even one that fails to decrypt; other text does not count. */
+  /** Whether an encrypted message has arrived. One that fails to decrypt counts; other text does not. */
   hasReceived = false;
   readonly #key: SecretKey;
   readonly #ivs: (() => Uint8Array) | undefined;
   readonly #prefix: string;
   readonly #first: number;
-  readonly #aad = Buffer.alloc(IV_BYTES + 4); // the nonce, as long as an iv, and a message number
-  readonly #sentIvs: string[] = []; // hex ivs: a gateway could send our own messages back as a response
+  readonly #aad = Buffer.alloc(IV_BYTES + 4); // the nonce (as long as an iv), then the number of a message
+  readonly #sentIvs: string[] = []; // in hex; a gateway could send our messages back as a response
   #received = 0;
   #failure: unknown;
-  #head: string; // `id:nonce:` of the last message, which most messages of a response share
+  #head: string; // `id:nonce:` of the last message; most messages of a response share it
 
   constructor(
     { id, key }: InferenceSecret,
@@ -72,8 +72,9 @@ export class RequestCipher {
 
   /**
    * Opens the next response messages, given without quotes, in the order in which they were sealed. Returns
-   * plaintexts whose characters are bytes (latin1). If one message fails, the call throws response_malformed,
-   * or response_not_authentic for a wrong tag or a message of the request. Later calls throw the same error.
+   * plaintexts whose characters are bytes (latin1). If a message has a wrong tag, or is a message of the
+   * request, the call throws response_not_authentic. A malformed message throws response_malformed. Later
+   * calls throw the same error.
    */
   open(messages: readonly string[]): string[] {
     if (this.#failure !== undefined) throw this.#failure;
@@ -133,7 +134,7 @@ function sealerOf(head: string, encryption: ReturnType<SecretKey['seal']>) {
   };
 }
 
-const WORTH_RELEASING = 4 * 1024; // bytes; freeing fewer costs more than it saves
+const WORTH_RELEASING = 4 * 1024; // bytes; freeing fewer bytes costs more than the memory is worth
 /**
  * Frees the memory of bytes at once, because otherwise it stays until a full collection (docs/architecture.md
  * H25). No code and no pending write to network or disk may still need the bytes.

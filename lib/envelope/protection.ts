@@ -3,7 +3,7 @@ import type { SecretKey } from '#crypto';
 
 export { type InferenceSecret, type MessageSealer, notAuthentic, RequestCipher } from './message-cipher.ts';
 
-export const PROTOCOL_VERSION = 'v1.40.0'; // of the protocol, not the product (docs/protocol/inference.md 3)
+export const PROTOCOL_VERSION = 'v1.40.0'; // not the product's version (docs/protocol/inference.md 3)
 /** The value `false` says "unencrypted". Nothing authenticates the header (docs/protocol/inference.md 6). */
 export const ENCRYPTED_HEADER = 'privatemode-encrypted';
 
@@ -15,14 +15,14 @@ export interface ProtectedAttempt {
   /** Which certificates of its GPUs the service should accept. */
   readonly gpuPolicy: {
     readonly allowUnknown: boolean; // whether to accept certificates unknown to NVIDIA's status service
-    readonly gracePeriodHours: number; // how long a revoked certificate is accepted; if 0, never
+    readonly gracePeriodHours: number; // how long a revoked certificate is accepted; 0 rejects it at once
   };
   readonly nowMs: number; // ms since 1970, by the wall clock
 }
 
 /**
  * The protection headers of one attempt, except the version (docs/protocol/inference.md 2 and 7). Values are
- * latin1, so the UTF-8 bytes of the model's name become one character each.
+ * latin1: each UTF-8 byte of the model's name becomes a character.
  */
 export function protectionHeaders(attempt: ProtectedAttempt): Record<string, string> {
   const { secretId, key, model, shardKey, gpuPolicy } = attempt;

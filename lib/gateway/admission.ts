@@ -39,8 +39,8 @@ export function admit(
     const sent = { authorization, apiKeyHeader: apiKeyHeader as string | undefined };
     const isOpen = found.kind === 'refusal' || (found.kind === 'local' && OPEN.has(found.id));
     const needsClient = deps.clients !== undefined && !isOpen;
-    // A foreign page that uses DNS rebinding has no valid key. So a request with a key is a program's, if the
-    // proxy (--clients) or the service checks the key. Nobody checks a key that the configured key replaces.
+    // A foreign page that uses DNS rebinding has no valid key. So a request comes from a program if it has a
+    // key that the proxy (--clients) or the service checks. Nobody checks a key that is replaced.
     const { apiKeyFallback: fallback } = deps.settings;
     const leaves =
       found.kind === 'endpoint' && !isReplaced({ ...sent, configuredKey: deps.key.value(), fallback });
@@ -62,12 +62,12 @@ export function admit(
 }
 
 const MOST_HEADERS = 256;
-/** Headers that must not come twice: parsers could disagree on who asks, for what, or where the body ends. */
+/** If one of these headers came twice, parsers could disagree on who asks, for what, where the body ends. */
 const AT_MOST_ONCE: ReadonlySet<string> = new Set([
   ...['host', 'authorization', 'x-api-key', 'content-length', 'transfer-encoding', 'content-type'],
   ...['origin', 'sec-fetch-site'],
 ]);
-/** A host name or IP literal with an optional port (RFC 9112 3.2); no list, userinfo, blank or path. */
+/** A host name or IP literal; a port may follow (RFC 9112 3.2). Matches no list, userinfo, blank, path. */
 const HOST = /^(?:\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|[\w.~-]+)(?::\d{0,5})?$/i;
 
 /** Throws too_many_headers, ambiguous_header, invalid_host. Only HTTP/1.1 needs a Host (RFC 9112 3.2). */
@@ -95,7 +95,7 @@ export function checkHead(rawHeaders: readonly string[], httpVersion?: string): 
 export function refuseForeignPage(req: Pick<IncomingMessage, 'rawHeaders' | 'headers'>, policy: CorsPolicy) {
   const { headers } = req;
   checkHead(req.rawHeaders);
-  const hasLanguage = (headers['accept-language'] ?? '*') !== '*'; // Node's fetch sends `*`, as pages may do
+  const hasLanguage = (headers['accept-language'] ?? '*') !== '*'; // Node's fetch sends `*`; so may pages
   const refusal = foreignPage(headers, policy, saysBrowser(headers) || hasLanguage);
   if (refusal !== undefined) throw refusal;
 }

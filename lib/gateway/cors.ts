@@ -6,7 +6,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { AUDIT_HEADERS } from '../http-rules/headers.ts';
 
 export interface CorsPolicy {
-  readonly allowedOrigins: readonly string[]; // as browsers write them; `*` is any; if empty, CORS is off
+  readonly allowedOrigins: readonly string[]; // as browsers write them; `*` allows all; if empty, CORS is off
   readonly ownNames: readonly string[]; // host names in lower case; those of --allowed-hosts may have a port
 }
 
@@ -15,11 +15,12 @@ export const saysBrowser = (headers: IncomingHttpHeaders): boolean =>
   headers['user-agent']?.startsWith('Mozilla/') === true;
 
 /**
- * Returns origin_forbidden for a web page that may not use our key. Programs, which send neither Origin nor
- * Sec-Fetch-Site, and pages of allowed origins pass. Of other pages only the proxy's own pass: Sec-Fetch-Site
- * is `same-origin` or `none` (the address bar) or, without it, Origin equals Host. DNS rebinding makes a
- * foreign page look like our own, so the host must be localhost, an IP literal or a known name of the proxy.
- * A foreign page sends neither header with a GET over plain HTTP: `looksLikeBrowser` tells it from a program.
+ * Returns origin_forbidden for a web page that may not use our key. Programs pass; they send neither Origin
+ * nor Sec-Fetch-Site. Pages of allowed origins and the proxy's own pages pass. On the proxy's own pages
+ * Sec-Fetch-Site is `same-origin` or `none` (the address bar). Without Sec-Fetch-Site, Origin must equal
+ * Host. DNS rebinding makes a foreign page look like our own, so the host must be localhost, an IP literal or
+ * a known name of the proxy. A foreign page sends neither header with a GET over plain HTTP:
+ * `looksLikeBrowser` tells such a page from a program.
  */
 export function foreignPage(headers: IncomingHttpHeaders, policy: CorsPolicy, looksLikeBrowser: boolean) {
   const { origin, host, 'sec-fetch-site': site } = headers;
@@ -67,7 +68,7 @@ export function preflightHeaders(method: string, requested: IncomingHttpHeaders,
   return headers;
 }
 
-/** The host names under which the proxy's own pages may address it. `certificate`: PEM, the leaf first. */
+/** The host names by which the proxy's own pages may address the proxy. `certificate`: PEM, leaf first. */
 export function ownNames(listenAddress: string, certificate?: string | Buffer): string[] {
   const alternative = certificate && new X509Certificate(certificate).subjectAltName;
   const names = alternative?.split(', ').filter((entry) => entry.startsWith('DNS:')) ?? [];

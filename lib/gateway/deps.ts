@@ -36,11 +36,11 @@ export interface GatewayDeps {
   readonly upstream: Upstream;
   readonly settings: GatewayOptions;
   readonly clock: Clock;
-  /** The configured key, read anew at each use, as a key file may change. `origin`: where the key is from. */
+  /** The configured key. Each use reads it anew: a key file may change. `origin`: where the key is from. */
   readonly key: { readonly value: Text; readonly origin?: Text | undefined };
   readonly ownKeys?: Pick<OwnKeys, 'refused' | 'answered'> | undefined;
   readonly service?: ServiceWatch | undefined;
-  /** `shared`: the salt of requests without a salt; if undefined, each of them gets a random salt. */
+  /** `shared`: the salt for requests without a salt. If undefined, each such request gets a random salt. */
   readonly salt: { readonly shared: string | undefined };
   readonly aliases?: AliasTable | undefined;
   readonly createTranslator?: ((requestId: string) => Translator) | undefined;

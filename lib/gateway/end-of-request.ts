@@ -34,7 +34,7 @@ export function reportEnd(exchange: Exchange): void {
   const phase = phaseOf(exchange);
   const firstTokenMs = phase === 'mid_stream' ? since(firstChunkAt) : undefined;
   const origin = outcome === 'refused' ? req.headers.origin : undefined;
-  // Preflights, and the proxy's own pages, which mostly probes ask for, are not worth a line at level info.
+  // Preflights are not worth a line at level info. Nor are the proxy's own pages: mostly probes ask for them.
   const level = match === undefined && error === undefined ? 'debug' : 'info';
   const line = {
     method,
@@ -102,7 +102,7 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
     if (broken) return 'broken_off';
     return stats.error.blame === 'client' ? 'refused' : 'failed';
   }
-  // A translated stream that the proxy breaks off after an error of the service does not count as cut.
+  // A translated stream does not count as cut if the proxy breaks it off after an error of the service.
   const isCut = !res.writableFinished && !(broken && stats.modelError);
   if (isCut) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
   return match && (res.statusCode >= 400 || stats.modelError) ? 'service_error' : 'answered';
@@ -110,7 +110,7 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
 
 /**
  * Tells the service watch whether this exchange got through to the service, if that is known. An
- * unauthenticated error above 499 is a gateway's. A cut upload proves nothing, as the body may be too large.
+ * unauthenticated error above 499 is a gateway's. A cut upload proves nothing: the body may be too large.
  */
 function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Outcome): void {
   const { service } = deps;
@@ -127,7 +127,7 @@ function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Ou
   }
 }
 
-/** The phase in which a response ended: a whole response, which is sent at once, has `before_headers`. */
+/** The phase in which a response ended. A whole response is sent at once and so has `before_headers`. */
 function phaseOf({ decrypter, stats }: Exchange) {
   if (decrypter === undefined) return 'before_headers';
   return stats.firstChunkAt === undefined ? 'before_first_token' : 'mid_stream';
@@ -159,7 +159,7 @@ function addReceipt(exchange: Exchange, outcome: Outcome): void {
     id: requestId,
     time: new Date(Date.now() - (endedAt - startedAt)).toISOString(),
     durationMs: Math.round(endedAt - startedAt),
-    endpoint: match?.endpoint.id ?? 'count_tokens', // of the proxy's own responses, only this has a receipt
+    endpoint: match?.endpoint.id ?? 'count_tokens', // no other response of the proxy itself has a receipt
     client: client?.name ?? null,
     model: model ?? null,
     status: res.headersSent ? res.statusCode : null,

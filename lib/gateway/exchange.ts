@@ -34,7 +34,7 @@ export interface SentAttempt {
 
 export type ForwardedExchange = Exchange & { readonly match: EndpointMatch };
 
-/** An id that cannot end a header or a log line, nor hold a prompt. Two ids in one header do not match. */
+/** An id that can neither end a header or log line nor hold a prompt. Two ids in one header do not match. */
 const CLIENT_ID = /^[\w.:-]{1,128}$/;
 
 /** The state that several steps share. Steps write its mutable members, and end-of-request.ts reads them. */
@@ -61,7 +61,7 @@ export class Exchange {
   readonly responseRoom: Room;
   /** The Authorization header with the key for the service; undefined if no key is sent. */
   authorization: string | undefined;
-  /** The key that is sent, if it is the operator's. `of`: the client whose entry has it; else --api-key. */
+  /** The operator's key, if it is sent. `of`: the client whose entry has it; undefined for --api-key. */
   operatorKey: { readonly value: string; readonly of: string | undefined } | undefined;
   attempt: SentAttempt | undefined;
   alias: string | undefined;
@@ -124,8 +124,9 @@ export class Exchange {
   }
 
   /**
-   * Sets the function to call if the exchange ends early, in place of that of the step before. The function
-   * is called at once if the exchange has ended. A listener on `signal` would cost a short request more time.
+   * Sets the function to call if the exchange ends early. This function replaces that of the step before. If
+   * the exchange has ended, it is called at once. A listener on `signal` would cost a short request more
+   * time.
    */
   interruptBy(stop: ((reason: Error) => void) | undefined): void {
     this.#stop = stop;
@@ -157,7 +158,7 @@ export class Exchange {
   }
 
   /**
-   * Notes the error of the request, and logs it unless it is the client's fault. The log has the error's
+   * Notes the error of the request. Logs the error unless the client is at fault. The log has the error's
    * cause only for a fault of the program. `status`: the status that the client gets.
    */
   failed(error: PrivatemodeError, status = error.status): void {

@@ -24,7 +24,7 @@ import { respond } from './respond.ts';
  * the body is sent before all of it has arrived, because the head states the model, the shard key and the
  * length. The plaintext is kept until no retry can follow. The epoch is acquired before and after the upload,
  * because a slow upload may outlive the first epoch. If no key is configured and no epoch is in force, the
- * first `acquire` verifies the service with the application's own key, before the body has arrived.
+ * first `acquire` does not wait for the body: it verifies the service with the application's own key.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, client } = exchange;
@@ -44,7 +44,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const acquire = (trial?: 'early' | 'never') =>
     deps.session.acquire({ offeredKey, timeoutMs, waiter: exchange, trial });
 
-  // No constant holds the promise of the body, as it would keep the body in memory during the response.
+  // A constant with the promise of the body would keep the body in memory during the response.
   let body = await whileAcquiring(receiveBody(exchange), acquire('early'));
   const asked = askedBy(exchange, body);
   const newest = acquire(match.endpoint.codec === 'none' ? 'never' : undefined);
@@ -93,8 +93,8 @@ export function enterGate(exchange: Exchange): Promise<void> | undefined {
 }
 
 /**
- * Begins to receive the request body. If the endpoint takes no body (as for a GET), the body is dropped, and
- * the response ends the connection, because nothing limits how long a dropped body takes.
+ * Begins to receive the request body. If the endpoint takes no body (a GET, for example), the body is
+ * dropped. The response then ends the connection, because nothing limits how long a dropped body takes.
  */
 function receiveBody(exchange: ForwardedExchange) {
   const { deps, req, res, match } = exchange;

@@ -21,7 +21,7 @@ export function createGateway(deps: GatewayDeps) {
   const open = new Set<Exchange>();
   const running = new Set<Exchange>();
   let settled = (): void => {};
-  // One listener for all exchanges, as signals of their own would stay in memory (docs/architecture.md H25).
+  // All exchanges share one listener: signals of their own would stay in memory (docs/architecture.md H25).
   deps.terminate.addEventListener('abort', () => {
     for (const exchange of running) exchange.abort(deps.terminate.reason);
   });
@@ -90,7 +90,7 @@ function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   breakConnection(exchange);
 }
 
-/** Starts the response; returns undefined if it is written at once. Throws, or rejects with, the failure. */
+/** Starts the response. Returns undefined if all is written at once. Throws, or rejects with, the failure. */
 function respondTo(exchange: Exchange): Promise<void> | undefined {
   const { deps, decision } = exchange;
   switch (decision.kind) {

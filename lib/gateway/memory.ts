@@ -3,14 +3,14 @@ import { randomInt } from 'node:crypto';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** For each budget: the error if others fill it, the error if one body is larger, and words for the texts. */
+/** For each budget: the error if others fill the budget, that if one body is larger, and words for texts. */
 const REFUSALS = {
   uploads: ['too_many_uploads', 'body_too_large', 'request bodies', 'body'],
   responses: ['too_many_responses', 'response_too_large', 'responses', 'response'],
 } as const;
 
 const SMALL = 1024 * 1024;
-/** The share of a budget for large bodies, so that a few slow large bodies cannot shut out small ones. */
+/** The share of a budget that large bodies may fill. Slow large bodies then cannot shut out small bodies. */
 const FOR_LARGE = 7 / 8;
 
 export interface MemoryBudget {
@@ -55,7 +55,7 @@ export class Room {
     if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
   }
 
-  /** Gives all bytes back, after which growth is not counted. */
+  /** Gives all bytes back. Growth after this is not counted. */
   release(): void {
     this.#isOver = true;
     this.#budget.used.bufferedBytes -= this.#bytes;
@@ -72,13 +72,13 @@ export class CollectedBody {
   readonly #most: number;
   #memory = Buffer.alloc(0);
 
-  /** `most`: the length that the head announces, or else the most that the body may have. */
+  /** `most`: the length that the head announces. Without such a length, the most that the body may have. */
   constructor(room: Room, most: number) {
     this.#room = room;
     this.#most = most;
   }
 
-  /** Copies the chunk. Memory doubles, as announced bytes may never come. Throws what Room.grow throws. */
+  /** Copies the chunk. Memory doubles: announced bytes may never come. Throws what Room.grow throws. */
   push(chunk: Uint8Array): void {
     const needed = this.length + chunk.length;
     if (needed > this.#memory.length) this.#grow(needed);

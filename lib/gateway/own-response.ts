@@ -12,7 +12,7 @@ export function forCaller({ deps }: Exchange, error: PrivatemodeError): Privatem
   return new PrivatemodeError(error.code, error.message, { ...error, cause: error.cause ?? error, remedy });
 }
 
-/** Responds with one of our own errors. `status`: an upstream status, which replaces the error's own. */
+/** Responds with one of our own errors. `status`: an upstream status; it replaces the error's own. */
 export function respondError(exchange: Exchange, error: PrivatemodeError, status?: number): void {
   const { format, requestId, decision } = exchange;
   const { accept } = exchange.req.headers;
@@ -26,8 +26,8 @@ const DISCARD_BYTES = 1024 * 1024;
 const DISCARD_CHUNKS = 1024;
 
 /**
- * Writes a whole response. Before the response ends, the rest of the request's body is read and dropped: at
- * most 1 MiB or one second of it. A response with status 204 has no Content-Length (RFC 9110 8.6).
+ * Writes a whole response. Before the response ends, the rest of the request's body is read and dropped.
+ * Reading stops after 1 MiB or one second. A response with status 204 has no Content-Length (RFC 9110 8.6).
  */
 export function respondWhole(exchange: Exchange, { status, headers, body }: WholeResponse): void {
   const { deps, deadline, req, res } = exchange;
@@ -73,7 +73,7 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
       noteBroken(exchange, error);
       return void breakConnection(exchange);
     }
-    exchange.interrupt(error); // stops what still runs, such as an upload
+    exchange.interrupt(error); // stops what still runs, for example an upload
     exchange.failed(error);
     respondError(exchange, error);
   } catch (fault) {

@@ -9,7 +9,7 @@ import { CollectedBody } from './memory.ts';
 /** Bytes per second; a slower upload would hold its memory and its permit for hours. */
 const SLOWEST_UPLOAD = 1024;
 
-/** Bytes of the longest response that nothing authenticates: an error, or a list of models. */
+/** The most bytes of a response that nothing authenticates. Errors and lists of models are such responses. */
 export const LONGEST_PLAIN = 1024 * 1024;
 
 /**
@@ -27,7 +27,7 @@ export async function receive<T extends object>(exchange: Exchange, read: BodyRe
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
-  // Measures each span, because with an average a client could begin fast, and then trickle for an hour.
+  // Measures each span: with an average, a client could begin fast, and then trickle for an hour.
   let before = 0;
   const { uploadSpan } = deps.clock.times;
   const look = (): void => {
@@ -117,7 +117,7 @@ const tooLarge = (isRequest: boolean, most: number): PrivatemodeError =>
     ? new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`)
     : new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
 
-/** Makes a pause for long work, which gives other exchanges a turn, and rejects if the exchange ends. */
+/** Makes a pause for long work. The pause gives other exchanges a turn, and rejects if the exchange ends. */
 function turnsOf(exchange: Exchange) {
   const { clock } = exchange.deps;
   let since = clock.monotonic();

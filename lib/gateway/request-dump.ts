@@ -10,10 +10,10 @@ import type { Logger } from '../observe/log.ts';
 import type { AppResponse, ShownHeaders } from './app-response.ts';
 
 const REDACTED = '[redacted]';
-/** Names of headers and parameters to redact. A value too many is better than a credential in a dump. */
+/** Names of headers and parameters to redact. Redacting too much is better than a credential in a dump. */
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
 const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-(?:secret-id|unauthenticated)$/i;
-const MOST_PENDING = 32 * 1024 * 1024; // bytes of a dump that wait for the disk
+const MOST_PENDING = 32 * 1024 * 1024; // the most bytes of a dump that may wait for the disk
 
 export type Dump = ReturnType<typeof createDump>;
 
@@ -84,9 +84,9 @@ function redacted(name: string, value: string): string {
   return name.toLowerCase() === 'referer' ? withoutCredentials(value) : value;
 }
 
-/** Redacts credentials in the query of a target or URL. A value is redacted, too, if its name is escaped. */
+/** Redacts credentials in the query of a target or URL. A value with an escaped name is redacted, too. */
 function withoutCredentials(target: string): string {
-  // Names without values match, too: else each further `?` would make the pattern scan all the rest again.
+  // Names without values match, too: otherwise each `?` would make the pattern scan all the rest again.
   return target.replace(/([?&;])([^=&;]*)(=[^&;]*)?/g, (whole, mark: string, name: string, value?: string) =>
     value !== undefined && (name.includes('%') || isCredential(name)) ? `${mark}${name}=${REDACTED}` : whole,
   );
@@ -100,6 +100,6 @@ const pairs = (rawHeaders: readonly string[]): ShownHeaders =>
 function stamp(time: number) {
   const [day = '', clock = ''] = new Date(time).toISOString().slice(0, -1).split('T');
   const microseconds = String(Math.floor((time % 1) * 1000)).padStart(3, '0');
-  const random = String(randomInt(100)).padStart(2, '0'); // makes names of one microsecond differ
+  const random = String(randomInt(100)).padStart(2, '0'); // two names from the same microsecond must differ
   return { day, name: `${day}_${clock.replaceAll(':', '')}${microseconds}_${random}` };
 }

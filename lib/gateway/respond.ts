@@ -24,8 +24,9 @@ type Encrypted = SentAttempt & { readonly cipher: RequestCipher };
 
 /**
  * Gives the upstream response to the application, which sees nothing of a whole response before all of it is
- * authentic. Rejects before anything is written if the application must not see the response, and with
- * ClientGone. A failure after the head ends a stream with an error event and a visibly broken connection.
+ * authentic. If the application must not see the response, rejects before anything is written. Also rejects
+ * with ClientGone. A failure after the head ends a stream with an error event and a visibly broken
+ * connection.
  */
 export async function respond(exchange: ForwardedExchange, asked: RequestFacts, upstream: UpstreamResponse) {
   const { response, request } = upstream;
@@ -93,7 +94,7 @@ function refuseIfOurs(exchange: Exchange, { statusCode = 0 }: IncomingMessage, t
   throw new PrivatemodeError('api_key_rejected', 'the service rejects the API key');
 }
 
-/** Where the key of the request comes from, as a text for the operator, never the key itself. */
+/** Where the request's key comes from: a text for the operator, which never has the key itself. */
 function keyOriginOf({ deps, authorization, operatorKey }: ForwardedExchange): string | undefined {
   if (authorization === undefined) return 'none: the request left without a key';
   if (operatorKey === undefined) return 'the request itself';
@@ -102,7 +103,7 @@ function keyOriginOf({ deps, authorization, operatorKey }: ForwardedExchange): s
     : 'the entry of the client in the file of --clients';
 }
 
-/** Replaces an error that is neither plain nor decrypted. The error's status stays, but not its `text`. */
+/** Replaces an error that is neither plain nor decrypted. The error keeps its status and loses its `text`. */
 function respondForeign(exchange: Exchange, response: IncomingMessage, foreign: ForeignError, text?: Buffer) {
   const status = response.statusCode as number;
   if (!foreign.opened) refuseIfOurs(exchange, response, text ?? Buffer.alloc(0));
@@ -167,7 +168,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
       });
       events.pipe(res, { end: false });
     });
-    events.removeAllListeners(); // some listeners refer to the exchange (docs/architecture.md H25)
+    events.removeAllListeners(); // some of these listeners hold the exchange (docs/architecture.md H25)
   } finally {
     stats.events = decrypter.events;
     stats.usage = decrypter.usage;

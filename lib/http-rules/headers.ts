@@ -2,7 +2,7 @@
 import { type ErrorFormat, INERT_HEADERS, requestIdHeader } from '../api/error-response.ts';
 import { ENCRYPTED_HEADER, type ProtectedAttempt, protectionHeaders } from '../envelope/protection.ts';
 
-/** Received headers by lower-case name. Values of a repeated header are joined by commas, as in Node. */
+/** Received headers by lower-case name. Commas join the values of a repeated header, as Node does it. */
 export type ReceivedHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 // The application's headers that the service gets, because they decide what the response is. A rule by prefix
@@ -24,13 +24,14 @@ export const announced = ({ platform = '', arch = '' }: { platform?: string; arc
 const OF_PROXY = announced(globalThis.process ?? {});
 
 /**
- * All headers of an attempt but content-length. `protection` is undefined without encryption, `body` if no
- * body is sent. The content type of `body` replaces the application's. Throws what protectionHeaders throws.
+ * All headers of an attempt except content-length. `protection` is undefined without encryption; `body` is
+ * undefined if no body is sent. The content type of `body` replaces the application's. Throws what
+ * protectionHeaders throws.
  */
 export function attemptHeaders(
   head: {
     readonly headers: ReceivedHeaders; // the headers of the application's request
-    readonly host: string | undefined; // service host and, unless 443, port; undefined if the runtime sets it
+    readonly host: string | undefined; // service host, and port unless 443; undefined if the runtime sets it
     readonly protocolVersion: string;
     readonly client?: 'SDK'; // the client library; undefined for the proxy
     readonly authorization: string | undefined;
@@ -59,7 +60,7 @@ export const AUDIT_HEADERS = {
   receipt: 'Privatemode-Proxy-Receipt',
 } as const;
 
-/** The headers of a response, with the request id of the application (`own`), the service, or the proxy. */
+/** The headers of a response. The request id is the application's (`own`), the service's or the proxy's. */
 export function responseHeaders(head: {
   readonly format: ErrorFormat;
   readonly requestId: string;
@@ -103,8 +104,8 @@ export const leftOutHeader = (kinds: string | undefined): Record<string, string>
   kinds === undefined ? {} : { 'privatemode-proxy-tools-left-out': kinds };
 
 /**
- * The headers with these names, except hop-by-hop headers, which `Connection` lists. A value that Node would
- * refuse in the middle of a request is left out: values are latin1 with no control character except tab.
+ * The headers with the given names. `Connection` lists hop-by-hop headers, which are left out. A value must
+ * be latin1 with no control character except tab: Node would refuse others in the middle of a request.
  */
 function listed(headers: ReceivedHeaders, names: readonly string[]): Record<string, string> {
   const perConnection = `${headers['connection'] ?? ''}`.toLowerCase().split(/[ \t]*,[ \t]*/);

@@ -5,8 +5,8 @@ import { PrivatemodeError } from '../errors.ts';
 const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
 /**
- * Decides by the unauthenticated head of a response how it is read (docs/protocol/inference.md 6), or returns
- * an error that refuses it. `headers`: by lower-case name. `streaming`: a stream was asked for.
+ * Decides how a response is read, by its unauthenticated head (docs/protocol/inference.md 6). Returns an
+ * error if the response is refused. `headers`: by lower-case name. `streaming`: a stream was asked for.
  */
 export function responseKind(
   status: number,
@@ -16,7 +16,7 @@ export function responseKind(
 ): 'encrypted-stream' | 'encrypted-body' | 'plain' | PrivatemodeError {
   if (status >= 300 && status < 400)
     return new PrivatemodeError('upstream_redirect', `the service answered with a redirect (${status})`);
-  // No client reads a body with status 204 or 205. Some clients take a status above 599 for success.
+  // No client reads a body with status 204 or 205. Some clients treat a status above 599 as success.
   if (status < 200 || status > 599 || status === 204 || status === 205)
     return malformed('the service answered with a status that it does not have');
   if (String(headers['content-encoding'] ?? 'identity').toLowerCase() !== 'identity') {
@@ -27,14 +27,14 @@ export function responseKind(
   if (!encrypted || (isMarkedPlain && status >= 400)) return 'plain';
   const forged = 'the service answered a success that is not encrypted';
   if (isMarkedPlain) return new PrivatemodeError('response_not_encrypted', forged);
-  if (status >= 400) return 'encrypted-body'; // with any content type: gateways also send errors as streams
+  if (status >= 400) return 'encrypted-body'; // of any content type: gateways may send errors as streams
   const isStream = headers['content-type']?.includes('event-stream') === true;
   // A body that is read as a stream, or a stream that is read as a body, would look like an empty response.
   if (isStream !== streaming) return malformed('the answer is not of the kind that was asked for');
   return isStream ? 'encrypted-stream' : 'encrypted-body';
 }
 
-/** The content type of a plain body: JSON if declared, else text that is never rendered or read as events. */
+/** The content type of a plain body: JSON if declared, else text, which nobody renders or reads as events. */
 export const plainContentType = (declared = ''): string =>
   /^\s*application\/(?:[\w.-]+\+)?json\s*(?:;|$)/i.test(declared)
     ? 'application/json'
@@ -51,7 +51,8 @@ function remedyAt(status: number): string {
 /**
  * Replaces an error of the service that is neither marked plain nor decrypted. Status, Retry-After and rate
  * limits stay, because clients act on them. `opened`: part of the text was authentic, so somebody changed the
- * rest. If not, the error may be a gateway's (docs/protocol/inference.md 6.1): tampering is not mentioned.
+ * rest. If no part was authentic, the error may be a gateway's, and tampering is not mentioned
+ * (docs/protocol/inference.md 6.1).
  */
 export class ForeignError extends PrivatemodeError {
   readonly opened: boolean;

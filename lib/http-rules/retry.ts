@@ -6,7 +6,7 @@ import { type Clock, pause, untilAborted } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { UpstreamFailure } from '../network/transport-errors.ts';
 
-/** With `fresh`, the second attempt gets a new connection; without `fresh`, it gets a new secret. */
+/** With `fresh`, the second attempt gets a new connection. Without `fresh`, the attempt gets a new secret. */
 const RETRIES = [
   { id: 'no_secret', why: 'the service does not know the secret', fresh: false },
   { id: 'connection_reset', why: 'the connection was reset while reading', fresh: true },
@@ -63,7 +63,7 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
   throw new PrivatemodeError('secret_denied', denied);
 }
 
-/** Whether a response may ask for a retry. The mark of plain errors is ignored: nothing authenticates it. */
+/** Whether a response may ask for a retry. Nothing authenticates the mark of plain errors: it is ignored. */
 export const mayAskForRetry = (status: number): boolean => status === 500;
 
 const isDenial = (body: Uint8Array | undefined): boolean =>

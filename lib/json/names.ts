@@ -1,11 +1,11 @@
 /** Which member names the service can address, and in which order the values of members are encrypted. */
 import { BACKSLASH, invalidJson, refusal } from './tokens.ts';
 
-// The service's JSON path library takes these names for path syntax (docs/protocol/inference.md 5.4).
+// Names that the service's JSON path library would read as path syntax (docs/protocol/inference.md 5.4).
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
-const MAX_MEMBERS = 1000; // members of an object; each costs a cipher context, and no API has a hundred
-const MAX_NAME_BYTES = 4096; // bytes as written; decoding a longer name would hold up other requests
+const MAX_MEMBERS = 1000; // the most in an object; each costs a cipher context, and no API has a hundred
+const MAX_NAME_BYTES = 4096; // the most bytes of a name as written; decoding more would delay other requests
 
 /**
  * Decodes the name of a member, and adds it to `taken`, the names of its object. A lone surrogate becomes
@@ -27,7 +27,7 @@ export function takeName(taken: Set<string>, bytes: Buffer, start: number, end: 
   return name;
 }
 
-/** Whether a name may be that of a media URL or its object: `source`, `…_url`, or one with an escape. */
+/** Whether a media URL or its object may have this name: `source`, `…_url`, or any name with an escape. */
 export function mayNameUrl(bytes: Buffer, start: number, end: number): boolean {
   for (let i = start; i < end; i++) if (bytes[i] === BACKSLASH) return true;
   if (bytes[end - 1] === 0x6c) return bytes.toString('latin1', end - 4, end) === '_url';

@@ -8,7 +8,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { mayNameUrl, takeName } from './names.ts';
 import { invalidJson, type JsonKind, KINDS, literalEnd, numberEnd, QUOTE, quoteAt } from './tokens.ts';
 
-/** What a value holds: values (itself included), members of all its objects, and levels of nesting. */
+/** How many values (the value itself counts), members of objects and levels of nesting a value has. */
 export type Counts = Readonly<Record<'values' | 'objectMembers' | 'depth', number>>;
 
 /** A member of the top-level object, or an element of the top-level array. */
@@ -30,11 +30,11 @@ const NONE: number[] = [];
 export const isParsable = ({ values, objectMembers, depth }: Counts): boolean =>
   values <= MOST_VALUES && objectMembers <= 20_000 && depth <= 64;
 
-const MAX_DEPTH = 10_000; // levels of nesting; the decoder of the service has the same limit
+const MAX_DEPTH = 10_000; // the most levels of nesting; the decoder of the service has the same limit
 const MAX_ELEMENTS = 100_000;
 const TURN = 512 * 1024; // bytes that are scanned before other exchanges have their turn
 
-// Flags for the tokens that may come next. `next` is the sum of the flags, or 0 behind the whole value.
+// Flags for the tokens that may come next. `next` is the sum of the flags; 0 behind the whole value.
 const VALUE = 1;
 const NAME = 2;
 const COLON = 4;
@@ -47,8 +47,8 @@ type ScanOptions = { readonly [option in 'array' | 'partial' | 'unique' | 'numbe
  * Scans the whole text, and yields after each 512 KiB. With `array`, the text may also be an array. With
  * `partial`, the text may be cut off, and only complete members are found. With `unique`, names must differ
  * in every object; without `unique`, only the names of the top-level object must, and the service must be
- * able to address them. `numbers` lists inexact numbers. Throws what takeName throws, and invalid_json, also
- * beyond 100,000 elements or 10,000 levels.
+ * able to address them. `numbers` lists inexact numbers. Throws what takeName throws, and invalid_json. More
+ * than 100,000 elements or 10,000 levels are invalid_json, too.
  */
 export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generator<undefined, Scanned> {
   const { array, partial, unique, numbers } = options;
@@ -63,10 +63,10 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
   let objectMembers = 0;
   let depth = 1;
   let name = '';
-  /** The member that is being scanned, whose counts are the totals before its value until the value ends. */
+  /** The member that is being scanned. Until its value ends, its counts are the totals before the value. */
   let member: Writable<Member> | undefined;
 
-  // Each round takes one token. The loop stops within a token that the text cuts off.
+  // Each round takes one token. If the text ends within a token, the loop ends there.
   for (let i = 0, turn = TURN; i < size; ) {
     if (i >= turn) {
       yield;
@@ -152,10 +152,10 @@ export function* scanInTurns(bytes: Buffer, options: ScanOptions = {}): Generato
 export const scanJson = (bytes: Buffer, options?: ScanOptions) =>
   inTurns(scanInTurns(bytes, options)) as Scanned;
 
-/** Called during long work, which goes on if undefined is returned, and else when the promise resolves. */
+/** Called during long work. If it returns a promise, the work goes on only when the promise resolves. */
 export type Pause = () => Promise<void> | undefined;
 
-/** Does the work in steps, between which `pause` may wait. If nothing waits, the result is no promise. */
+/** Does work in steps. Between steps, `pause` may wait. If nothing waits, the result is no promise. */
 export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | Promise<T> {
   for (let step = steps.next(); ; step = steps.next()) {
     if (step.done) return step.value;

@@ -1,7 +1,7 @@
 /**
- * Reads the tokens of JSON text (RFC 8259) for scan.ts. Each function returns the position behind its token,
- * or its part of a token. If the text ends within the token, the function returns the end of the text or a
- * position behind it. Each function throws invalid_json at the first byte that the token cannot have.
+ * Reads the tokens of JSON text (RFC 8259) for scan.ts. Each function reads a token, or a part of one, and
+ * returns the position behind it. If the text ends within the token, the function returns the end of the text
+ * or a position behind it. Each function throws invalid_json at the first byte that the token cannot have.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 
@@ -27,7 +27,7 @@ const FIRST = {
   null: 'n',
 };
 export type JsonKind = keyof typeof FIRST;
-/** The kind of a value by its first byte. */
+/** The kind of a value, by the first byte of the value. */
 export const KINDS: (JsonKind | undefined)[] = Array(256).fill(undefined);
 for (const [kind, first] of Object.entries(FIRST)) {
   for (const byte of Buffer.from(first)) KINDS[byte] = kind as JsonKind;
@@ -86,8 +86,8 @@ const stopsIn = (word: number): number =>
 
 /**
  * Returns the position of the quote that ends a string, searching from `from`. If `until` comes first,
- * returns a position at or after `until`, never within an escape, where the caller goes on. `view` must be a
- * view of `bytes`. The loop takes eight bytes at a time: most bytes of a request are in long strings.
+ * returns where the caller goes on: a position at or after `until`, but not within an escape. `view` must be
+ * a view of `bytes`. The loop takes eight bytes at a time: most bytes of a request are in long strings.
  */
 export function quoteAt(bytes: Uint8Array, view: DataView, from: number, until: number): number {
   let i = from;

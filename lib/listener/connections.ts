@@ -4,7 +4,7 @@ import { Server as HttpsServer } from 'node:https';
 import { Server as NetServer, type Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
 
-const MOST_AHEAD = 100; // most requests sent before earlier responses have ended; more could fill the memory
+const MOST_AHEAD = 100; // the most requests that await earlier responses; more could fill the memory
 
 /** Addresses that both sockets of a TLS connection share; nothing else shows that the two belong together. */
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
@@ -68,7 +68,7 @@ export function trackConnections(server: Server, clock: Clock) {
     for (const responses of connections.values()) responses?.forEach(sayClose);
   }
 
-  /** Refuses new connections by net's `close`, as http's would also end connections that seem idle. */
+  /** Refuses new connections by net's `close`: http's `close` would also end connections that seem idle. */
   const shut = (then?: () => void): unknown => NetServer.prototype.close.call(server, then);
 
   return {
@@ -79,7 +79,7 @@ export function trackConnections(server: Server, clock: Clock) {
     shut,
     /**
      * Refuses new connections, cuts handshakes, and ends each connection after its responses. A connection
-     * without a request ends a second later, as a request may be coming. Resolves when all are gone.
+     * without a request ends a second later: a request may be coming. Resolves when all are gone.
      */
     drain(): Promise<void> {
       const { promise, resolve } = Promise.withResolvers<void>();

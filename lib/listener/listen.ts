@@ -15,7 +15,7 @@ export interface ListenerOptions {
   readonly at:
     | { readonly host: string; readonly port: number; readonly reusePort?: boolean }
     | { readonly path: string }; // a socket file (see `claimSocket`)
-  /** A descriptor of the same kind as `at`, which listens already (socket activation) and replaces `at`. */
+  /** A descriptor of the same kind as `at`. It listens already (socket activation), and replaces `at`. */
   readonly fd?: number | undefined;
   readonly tls?: TlsMaterial | undefined;
   readonly response?: typeof ServerResponse;
@@ -78,7 +78,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   const server = createServer(options);
   const connections = trackConnections(server, clock);
   server.on('request', (req, res) => {
-    // Node takes a request line without a version for HTTP/0.9 (docs/architecture.md H27).
+    // Node reads a request line without a version as HTTP/0.9 (docs/architecture.md H27).
     if (req.httpVersionMajor !== 1) return void res.writeHead(505, ERROR).end();
     // Clients may pipeline requests (RFC 9112 9.3.2), so a response waits for its socket until its turn.
     if (res.socket !== null) handle(req, res);
@@ -115,7 +115,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   }
   return {
     ...connections,
-    /** The address; empty for a socket file, whose `port` is 0. */
+    /** The address. For a socket file, the address is empty and `port` is 0. */
     address,
     port,
     isOpen: (): boolean => server.listening,

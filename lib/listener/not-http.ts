@@ -1,4 +1,4 @@
-/** How the listener refuses bytes that are no HTTP request, such as TLS on a port for plain HTTP. */
+/** How the listener refuses bytes that are no HTTP request. TLS on a port for plain HTTP is an example. */
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Clock } from '../clock.ts';
@@ -43,7 +43,7 @@ export function refuseMalformed(
     const head = `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: ${code}\r\nConnection: close\r\n`;
     const about = `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`;
     socket.end(head + about + body);
-    const cut = (): unknown => socket.destroy(); // not at once, because of docs/architecture.md H13
+    const cut = (): unknown => socket.destroy(); // later, for the reason in docs/architecture.md H13
     socket.once('close', clock.after(clock.times.strangerLinger, cut));
   };
 

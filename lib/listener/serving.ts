@@ -6,7 +6,7 @@ import type { Listener } from './listen.ts';
 type Log = Record<'info' | 'warn', (fields: Record<string, number>, message: string) => void>;
 
 interface Sharing {
-  /** `expiresMonotonic`: when the secret expires, in ms of the monotonic clock. */
+  /** `expiresMonotonic`: the end of the secret, in ms of the monotonic clock. */
   readonly session: { held(): { readonly expiresMonotonic: number } | undefined };
   readonly onPermanent: (error: PrivatemodeError) => void; // `error` is listen_failed
   readonly log: Log;
@@ -60,7 +60,8 @@ export function sharePort(listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>, 
 /**
  * Stops accepting connections, and lets the `active` exchanges finish for `grace` ms, or until `hurry`
  * aborts. Then aborts `terminate`: running exchanges send their clients an error, and are cut 2 s later.
- * Resolves when all connections are gone, and `settled` (log lines, receipts) has ended or 2 s are over.
+ * Resolves once all connections are gone and `settled` (log lines, receipts) has ended. The wait for
+ * `settled` takes 2 s at most.
  */
 export async function drain(
   listener: Listener,

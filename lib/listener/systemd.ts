@@ -4,8 +4,8 @@ import { promisify } from 'node:util';
 import { type Clock, every } from '../clock.ts';
 
 /**
- * Tells the service manager at NOTIFY_SOCKET by `systemd-notify` (so the unit needs NotifyAccess=all), as
- * Node opens no Unix datagram socket. `onFailure` is called once until a message arrives again.
+ * Tells the service manager at NOTIFY_SOCKET by `systemd-notify`, because Node opens no Unix datagram socket.
+ * So the unit needs NotifyAccess=all. `onFailure` is called once until a message arrives again.
  */
 export function serviceManager(
   env: NodeJS.ProcessEnv,
@@ -32,7 +32,8 @@ export function serviceManager(
       await tell('READY=1', `STATUS=${status}`);
       const { WATCHDOG_USEC: microseconds, WATCHDOG_PID: watched = process.pid } = env;
       if (!(Number(microseconds) > 0) || Number(watched) !== process.pid) return;
-      // A timer sends the keep-alives, as it fires only while the event loop runs, like all of the proxy.
+      // A timer sends the keep-alives: it fires only while the event loop runs, on which all of the proxy
+      // depends.
       stop = every(clock, Math.max(Number(microseconds) / 2_000, 1), () => void tell('WATCHDOG=1'));
     },
     /** Ends the keep-alives, and asks for `ms` plus a margin to stop: TimeoutStopSec might be too short. */

@@ -13,7 +13,7 @@ export function loadTls({ certPath, keyPath }: Record<'certPath' | 'keyPath', st
   const cert = read(certPath, '--tls-cert-path');
   const key = read(keyPath, '--tls-key-path');
   try {
-    // createSecureContext would accept an empty text, as of a file that is being written.
+    // createSecureContext would accept an empty text. A file that is being written may be empty.
     if (!new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)))
       throw new Error('the key belongs to another certificate');
     createSecureContext({ cert, key });
@@ -37,7 +37,7 @@ export function firstToEnd(pem: string) {
   return { subject: name.replaceAll('\n', ', '), ends: first.validToDate };
 }
 
-/** The notice about the certificate in `path`. More than 14 days before the expiry, `id` is undefined. */
+/** The notice about the certificate in `path`. If more than 14 days are left, `id` is undefined. */
 export function expiryOf(path: string, { subject, ends }: ReturnType<typeof firstToEnd>, clock: Clock) {
   const left = ends.getTime() - clock.now();
   const at = `${left > 0 ? 'expires' : 'expired'} on ${ends.toISOString().slice(0, 16).replace('T', ' ')} UTC`;

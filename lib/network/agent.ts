@@ -17,15 +17,15 @@ type CreateConnection = Parameters<Agent['createConnection']>;
 type Connected = (error: Error | null, socket?: TLSSocket) => void;
 
 /**
- * Opens connections to the service. After `keep(true)` the agent keeps `count` connections idle, left from
- * requests or opened ahead. A connection that was idle for `warmRenew` gets no request, as its other end may
- * be gone. If opening ahead fails, the agent pauses, as the next request reports what is wrong.
+ * Opens connections to the service. After `keep(true)` the agent keeps `count` connections idle. Some are
+ * left from requests, some are opened ahead. A connection that was idle for `warmRenew` gets no request: its
+ * other end may be gone. If opening ahead fails, the agent pauses: the next request reports what is wrong.
  */
 export class ServiceAgent extends Agent {
   readonly #service: Service;
   readonly #through: Through;
   readonly #clock: Clock;
-  /** Connections that were opened ahead and have had no request yet; some are still in their handshake. */
+  /** Connections that were opened ahead and have had no request. Some may still be in their handshake. */
   readonly #ahead = new Set<TLSSocket>();
   /** When each connection became idle, in ms since 1970: the wall clock goes on while the machine sleeps. */
   readonly #idleSince = new WeakMap<Duplex, number>();
@@ -43,7 +43,7 @@ export class ServiceAgent extends Agent {
     this.#clock = clock;
   }
 
-  /** Node pools connections under this name, which is fixed, as all connections lead to one service. */
+  /** Node pools connections under this fixed name: all connections lead to one service. */
   override getName(): string {
     return 'service';
   }
@@ -110,16 +110,17 @@ export class ServiceAgent extends Agent {
       this.#idleSince.set(socket, clock.now());
       socket.on('data', refuseUnasked).on('error', () => {});
       this.#ahead.add(socket.unref());
-      // If a connection closes before a request takes it, opening failed, or the service keeps none idle.
+      // A connection that closes before it gets a request failed to open, or the service keeps none that is
+      // idle.
       socket.once('close', () => this.#ahead.delete(socket) && failed());
     });
   }
 
-  /** Calls `done` when the handshake has begun, or with the error of the HTTP proxy. */
+  /** Calls `done` when the handshake has begun. If the HTTP proxy fails, `done` gets its error. */
   #connect(options: CreateConnection[0], done: Connected): undefined {
     const secure = (socket?: Socket): TLSSocket => {
       const created = super.createConnection({ ...options, socket } as typeof options) as TLSSocket;
-      done(null, created); // at once, because an error may come before a promise resolves
+      done(null, created); // not in a promise: an error may come before a promise resolves
       return created;
     };
     this.#through(String(options.host), Number(options.port), secure).catch(done);

@@ -6,7 +6,7 @@ import { inTime, makeDirectory, replace } from '../files/durable-file.ts';
 
 export interface Collateral {
   readonly body: Uint8Array;
-  readonly issuerChain: string; // PEM of the signer's certificates if a header carries them, else empty
+  readonly issuerChain: string; // the signer's certificates (PEM) if a header has them, else empty
   readonly fetchedAt: number; // ms since 1970, by the wall clock
 }
 
@@ -19,7 +19,8 @@ export interface CollateralStore {
 
 /**
  * One file per URL: the second line is JSON with the body in base64, the first line the SHA-256 of the second
- * in hex. A damaged file would look like forged evidence, so it is ignored, as is a disk slower than 10 s.
+ * in hex. A damaged file would look like forged evidence, so it is ignored. A disk that takes over 10 s is
+ * ignored, too.
  */
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);

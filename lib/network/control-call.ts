@@ -8,7 +8,7 @@ export interface HttpRequest {
   readonly url: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
-  readonly maxBytes: number; // limit of the response body; a longer body is an error
+  readonly maxBytes: number; // the most bytes of a response body; a longer body is an error
   readonly timeout: number; // milliseconds until the whole response must have arrived
   readonly signal?: AbortSignal | undefined;
 }
@@ -18,7 +18,7 @@ export interface HttpResponse<Body = Uint8Array> {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>; // names in lower case
   readonly body: Body;
-  readonly pause?: number | undefined; // seconds that the host asked to wait before the next such request
+  readonly pause?: number | undefined; // seconds that the host wants to pass before a request of this kind
 }
 
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
@@ -51,7 +51,7 @@ export function limitedControlCall(
     const { method, url, headers, maxBytes, timeout, signal: caller } = request;
     const { host, origin, pathname } = new URL(url);
     caller?.throwIfAborted();
-    // A host may limit each path and key by itself. The query is left out, as it differs for each manifest.
+    // A host may limit each path and key by itself. The query is left out: it differs for each manifest.
     const limited = `${method} ${origin}${pathname} ${headers?.['authorization']}`;
     const now = clock.monotonic();
     for (const [each, { until }] of paused) if (until <= now) paused.delete(each);

@@ -12,15 +12,16 @@ import { describeRefusal, watchCertificate } from './transport-errors.ts';
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 interface ProxyOptions {
-  readonly secureContext: SecureContext; // for a proxy that itself speaks TLS
+  readonly secureContext: SecureContext; // used if the proxy itself speaks TLS
   readonly connectTimeout: number; // ms within which the proxy has to open a connection
   readonly clock: Clock;
   readonly closed: AbortSignal; // ends the connections that the proxy has not opened yet
 }
 
 /**
- * Calls `secure` with a raw connection through the proxy, or at once without one for a direct connection.
- * Rejects with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted, without passwords.
+ * Calls `secure` with a raw connection through the proxy. For a direct connection, calls `secure` at once
+ * without one. Rejects with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted. No
+ * error quotes a password.
  */
 export type Through = (host: string, port: number, secure: (raw?: Socket) => TLSSocket) => Promise<TLSSocket>;
 
@@ -28,7 +29,7 @@ export type Through = (host: string, port: number, secure: (raw?: Socket) => TLS
  * Reads the proxy from `https_proxy`, and exceptions from `no_proxy`; lower case wins. Undefined if every
  * connection is direct. Throws config_invalid, and quotes no value, since it may hold a password. `no_proxy`
  * lists `*`, names, IP addresses and CIDR blocks, separated by commas or blanks. A name covers itself and all
- * names below it; with a leading dot or `*.`, only those below. All but CIDR blocks may end in `:port`.
+ * names below it; with a leading dot or `*.`, only those below. All except CIDR blocks may end in `:port`.
  */
 export function proxyFromEnvironment(env: Environment) {
   const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';
@@ -80,7 +81,7 @@ export function outboundProxy(env: Environment, options: ProxyOptions): Through 
     const late = new PrivatemodeError('upstream_connect_timeout', message);
     const cancel = clock.after(connectTimeout, () => asked.destroy(late), 'waiting');
     try {
-      // A server's first bytes would be lost, but in TLS, where the client speaks first, there are none.
+      // Bytes that a server sends first would be lost. In TLS the client speaks first, so no such bytes come.
       const [{ statusCode }, socket] = await once(asked.end(), 'connect');
       if (statusCode === 200) return socket;
       socket.on('error', () => {}).destroy();

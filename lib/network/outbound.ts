@@ -19,8 +19,9 @@ const HTTP_1 = new DataView(new TextEncoder().encode('\bhttp/1.1').buffer); // \
 export type Outbound = ReturnType<typeof createOutbound>;
 
 /**
- * Opens connections to the outside. `env` is read once. `connectTimeout`: ms to a usable control connection,
- * and to a response of the HTTP proxy. `authorities`: certificates to trust, in PEM. Throws config_invalid.
+ * Opens connections to the outside. `env` is read once. `connectTimeout`: ms until a control connection is
+ * usable, and until the HTTP proxy responds. `authorities`: certificates to trust, in PEM. Throws
+ * config_invalid.
  */
 export function createOutbound(
   env: Environment,
@@ -31,7 +32,7 @@ export function createOutbound(
   const secureContext = createSecureContext({ ca: [...authorities] });
   // TLS sessions are not resumed, because Node would get no certificate in which to check the host name.
   const trusting = { secureContext, maxCachedSessions: 0 };
-  const closed = new AbortController(); // ends connections that are being opened, which undici does not end
+  const closed = new AbortController(); // ends connections that are being opened; undici does not end them
   const through = outboundProxy(env, { secureContext, connectTimeout, clock, closed: closed.signal });
   const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const dispatcher = new ControlAgent({
@@ -51,7 +52,7 @@ export function createOutbound(
   });
 
   return {
-    /** Makes a call on the control path; may also throw upstream_redirect. No error quotes what was sent. */
+    /** Makes a call on the control path. May throw upstream_redirect, too. No error quotes what was sent. */
     call: limitedControlCall(
       async ({ method, url, headers, body = null }, host, signal) => {
         const { origin, pathname, search } = new URL(url);
@@ -92,7 +93,7 @@ export function createOutbound(
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 
 /**
- * The trusted certificates, one PEM text each. If SSL_CERT_FILE is set and not empty, only those of its file
+ * The trusted certificates, one PEM text each. If SSL_CERT_FILE is set and not empty, only its certificates
  * are trusted (docs/protocol/inference.md 1), else those of the system and Node. Throws config_invalid.
  */
 export function loadTrustStore(env: Environment): readonly string[] {

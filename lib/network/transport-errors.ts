@@ -43,10 +43,10 @@ const REFUSALS: readonly (readonly [codes: RegExp, reason?: string, clock?: 'ear
   [/^(?:CERT_|ERROR_IN_CERT_|INVALID_CA$|INVALID_PURPOSE$|PATH_LENGTH_EXCEEDED$)/],
 ];
 
-/** Words about a refused certificate, by its error, which undici and node:https pass on unchanged. */
+/** Words about a refused certificate, by the error. Undici and node:https pass on this error unchanged. */
 const presentedBy = new WeakMap<object, string>();
 
-/** Remembers the certificate of the other end, which the socket has lost when Node reports a refusal. */
+/** Remembers the certificate of the other end. When Node reports a refusal, the socket has lost it. */
 export function watchCertificate(socket: TLSSocket, host: string): TLSSocket {
   let presented: string | undefined;
   socket.prependListener('secure', () => {
@@ -64,7 +64,7 @@ function nameOf(party: Partial<Record<'CN' | 'O', string | string[]>> | undefine
   return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
 }
 
-/** Returns upstream_tls_untrusted for a refused certificate, else undefined. `host` showed it. */
+/** Returns upstream_tls_untrusted if the error is about a certificate of `host`, else undefined. */
 export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const { code = '' } = thrown as NodeJS.ErrnoException;
@@ -87,7 +87,7 @@ export function transportError(host: string, thrown: unknown): unknown {
   return describeRefusal(thrown, host) ?? known;
 }
 
-/** Why an attempt failed before any response header. `retry`: why to repeat it, else undefined. */
+/** Why an attempt failed before any response header. `retry`: the reason to repeat the attempt, if any. */
 export class UpstreamFailure extends PrivatemodeError {
   declare readonly retry: 'connection_reset' | 'stale_connection' | undefined;
 
@@ -115,7 +115,7 @@ export function upstreamFailure(thrown: unknown, { host, heard, reused, age, sen
   const known = hasRow || (age === undefined && code !== '') ? code : 'ECONNRESET';
   let error = describeRefusal(thrown, host) ?? did('the service', known, DONE_TO_REQUEST);
   const whileWriting = code === 'EPIPE' || (code === 'ECONNRESET' && syscall === 'write');
-  // Either a read or a write reports the reset, which may hide a response (docs/architecture.md H6).
+  // Either a read or a write reports the reset. A reset may hide a response (docs/architecture.md H6).
   if (whileWriting || (error.code === 'upstream_reset' && age !== undefined && !sent))
     error = new PrivatemodeError('upstream_closed_during_upload', CLOSED);
   if (heard) return new UpstreamFailure(error);
@@ -140,7 +140,7 @@ export const MOST_SEARCHED = 4096;
 /** The version in an error that asks for a newer client: docs/protocol/inference.md 11. */
 const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
 
-/** client_too_old if an error wants a newer client. Only digits of an unauthenticated error are quoted. */
+/** Returns client_too_old if a newer client is wanted. Only digits of an unauthenticated error are quoted. */
 export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
   if (body.length > MOST_SEARCHED) return undefined;
   const message = new TextDecoder('latin1').decode(body);

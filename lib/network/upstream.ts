@@ -12,9 +12,9 @@ interface UpstreamOptions {
   readonly host: string;
   readonly port: number;
   readonly connectTimeout: number; // ms from the start of the attempt to the end of the TLS handshake
-  readonly firstByteTimeout: number; // ms to wait for the response after the last piece of the upload
+  readonly firstByteTimeout: number; // ms in which a response must come after the last piece of the upload
   readonly agent: ServiceAgent;
-  readonly freshAgent: ServiceAgent; // opens a connection each time, for the retry after a stale connection
+  readonly freshAgent: ServiceAgent; // opens a connection each time; used to retry after a stale connection
   readonly clock: Clock;
 }
 
@@ -68,8 +68,9 @@ export function createUpstream(options: UpstreamOptions) {
 type Sending = ReturnType<typeof beginSending>;
 
 /**
- * Runs one attempt until the head of its response or its first failure. http-proxy-3 takes the returned
- * object for an application's request, and calls `pipe` before it sends anything (docs/architecture.md H1).
+ * Runs one attempt until the head of its response or its first failure. Returns an object that http-proxy-3
+ * treats as an application's request. Before it sends anything, http-proxy-3 calls `pipe` of the object
+ * (docs/architecture.md H1).
  */
 function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByteTimeout }: UpstreamOptions) {
   const { method, path: url, headers, sent, deadline } = attempt;
@@ -100,7 +101,7 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     outcome.reject(upstreamFailure(thrown, failure));
   };
   const closed = (): void => {
-    // An error is made only if it is needed, as its stack costs 9 us of the 620 us of a short request.
+    // An error is made only if it is needed: its stack costs 9 us of the 620 us of a short request.
     if (!isSettled) stop(new Error('closed without a response'));
     release();
   };
@@ -121,7 +122,7 @@ function beginSending(attempt: Attempt, { host, clock, connectTimeout, firstByte
     if (reused) connected();
     else socket.once('secureConnect', connected);
   };
-  // A deadline of ours is used, as a 1xx response resets the timers of the socket (docs/architecture.md H10).
+  // The deadline is our own: a 1xx response resets the timers of the socket (docs/architecture.md H10).
   deadline.wait(connectTimeout, () => stop(noConnection()));
 
   return {

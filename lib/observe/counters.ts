@@ -13,7 +13,7 @@ export const UNDECRYPTABLE: ReadonlySet<string> = new Set<ErrorCode>([
 export function createCounters() {
   return {
     inFlight: 0,
-    /** Bytes of request bodies that the proxy holds, or for which it has reserved memory. */
+    /** How many bytes of request bodies the proxy holds, or has reserved memory for. */
     bufferedBytes: 0,
     /** Bytes of the bodies in exchanges that are over. */
     bytes: { fromClient: 0, toRemote: 0, fromRemote: 0, toClient: 0 },
@@ -21,12 +21,12 @@ export function createCounters() {
     truncatedStreams: 0,
     clientAborts: new Map<'before_headers' | 'before_first_token' | 'mid_stream', number>(),
     upstreamRetries: new Map<string, number>(),
-    /** `unavailable`: collateral could not be fetched, so that no evidence was judged. */
+    /** `unavailable`: collateral could not be fetched, and so no evidence was judged. */
     attestations: new Map<'accepted' | 'failed' | 'unavailable', number>(),
     receipts: { lost: 0 },
-    /** Requests that ended in an error of the proxy. Key: client name (empty if unknown), line feed, code. */
+    /** How many requests ended in our own errors. Key: client name (empty if unknown), line feed, code. */
     errors: new Map<`${string}\n${ErrorCode}`, number>(),
-    /** Requests admitted without a check of their limits, because the store of the limits was unavailable. */
+    /** How many requests were admitted with limits unchecked, because the store of limits was unavailable. */
     uncounted: 0,
   };
 }
@@ -37,7 +37,7 @@ export function count<K>(map: Map<K, number>, key: K, by = 1): void {
   map.set(key, (map.get(key) ?? 0) + by);
 }
 
-/** Counts of one exchange, which begins with the object, and its times in ms of performance.now(). */
+/** Counts and times (ms of performance.now()) of one exchange. The exchange begins with this object. */
 export class RequestStats {
   readonly startedAt: number = performance.now();
   /** When the last byte of the request body had arrived. */

@@ -16,9 +16,9 @@ const [AGAIN, END] = [{ 'retry-after': '2' }, { connection: 'close' }];
 export const healthzResponse = (): HealthResponse => ({ status: 200, headers: TEXT, body: 'ok\n' });
 
 export interface Readiness extends Standing {
-  /** Whether the port for applications is open. Default: true, for probes that arrive on this port. */
+  /** Whether the port for applications is open. Default: true. A probe on that port shows that it is open. */
   readonly isServed?: boolean;
-  /** Why requests do not get through to the service; unset if they get through, or no probe asked. */
+  /** Why requests do not get through to the service. Unset if requests get through, or if no probe asked. */
   readonly notServing?: string | false | undefined;
 }
 
@@ -44,8 +44,9 @@ export function readyzResponse(asked: Readiness): HealthResponse {
   if (!ready) return refuse('not_ready', 'the remote is being verified');
   if (!isServed) return refuse('not_ready', 'the port for applications is closed');
   if (notServing) return refuse('not_ready', `${NOTICES.service_failing.title}: ${notServing}`);
-  // Without a key of its own, the proxy verifies the service with the key of the first client. Until then the
-  // proxy counts as ready, because load balancers would otherwise keep this client away.
+  // Without a key of its own, the proxy verifies the service with the key of the first client. Before a
+  // client has sent a key, the proxy counts as ready: otherwise load balancers would keep the first client
+  // away.
   const awaiting = awaitsKey ? { 'privatemode-proxy-state': 'awaiting-key' } : {};
   return { status: 204, headers: { ...NO_STORE, ...awaiting }, body: '' };
 }

@@ -4,7 +4,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { hasColours, isPrintable, painter, printable, printableJson, safeJson } from '../text.ts';
 
 /**
- * The fields of a log line. Pass an Error as the value of a field, never in place of the fields: only the
+ * The fields of a log line. Pass an Error as the value of a field, never in place of the fields. Only the
  * texts of values are filtered (`safeValue`).
  */
 type Fields = Readonly<Record<string, unknown>>;
@@ -20,11 +20,11 @@ export interface Logger extends Readonly<Record<Level, LogMethod>> {
 export interface LogOutput {
   write(line: string): unknown;
   readonly isTTY?: boolean | undefined;
-  /** Bytes that the reader of this output has not taken yet; absent for an output without a buffer. */
+  /** How many bytes the reader of this output has not taken yet. Absent for an output without a buffer. */
   readonly writableLength?: number;
 }
 
-/** Fields whose values the log never shows. Names inside objects do not matter, as objects are omitted. */
+/** Fields whose values the log never shows. Names inside objects do not matter: objects are omitted. */
 const SECRET_FIELDS: ReadonlySet<string> = new Set(
   (
     'authorization Authorization proxy-authorization x-api-key api-key apiKey api_key key bearer token secret password ' +
@@ -36,13 +36,13 @@ const LONGEST_TEXT = 1_000;
 const MOST_WAITING = 16 * 1024 * 1024;
 const STYLES = { debug: 'plain', info: 'good', warn: 'caution', error: 'bad' } as const;
 
-/** Writes one line, whose fields have been made safe to show. */
+/** Writes one line. Its fields have been made safe to show. */
 type Write = (level: Level, fields: Fields, message: string) => void;
 
 /**
  * Creates a logger that writes in the formats of the reference proxy. `text` is `time=… level=INFO msg="…"
- * key=value`, in colour only on a terminal, and never with NO_COLOR. `json` is one object per line. `level`
- * is a level number of pino. For a value that is no text, number, boolean, null or error the line shows
+ * key=value`. Only a terminal gets colour, and never with NO_COLOR. `json` is one object per line. `level` is
+ * a level number of pino. For a value that is no text, number, boolean, null or error the line shows
  * `[omitted]`, so that nobody logs a request by accident.
  */
 export function createLogger(options: {
@@ -87,8 +87,9 @@ export function createLogger(options: {
 }
 
 /**
- * Drops lines once more than MOST_WAITING bytes wait, until the reader has taken all of them. Without limit a
- * stalled reader would fill the memory. Before the next line, `report` gets the number of dropped lines.
+ * Drops lines once more than MOST_WAITING bytes wait, until the reader has taken all of them. Without a
+ * limit, a stalled reader would fill the memory. Before the next line, `report` gets the number of dropped
+ * lines.
  */
 function bounded(output: LogOutput, report: (lines: number) => void): LogOutput {
   let dropped = 0;

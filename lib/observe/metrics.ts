@@ -36,7 +36,7 @@ const PER_CHUNK = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75
 const TOKENS = Array.from({ length: 14 }, (_, power) => 4 ** power);
 const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30];
 
-/** Codes of errors with which the proxy rejects a service, as keys in `counters.errors` without a client. */
+/** Keys in `counters.errors`: no client, and the code of an error with which the proxy rejects a service. */
 const REJECTIONS = Object.entries(ERRORS)
   .filter(([, { status, blame }]) => status === 400 && blame === 'attestation')
   .map(([code]) => `\n${code}`);
@@ -53,7 +53,7 @@ export function createMetrics(options: {
   /** Bytes of memory that all request bodies together may take. */
   readonly maxBufferedBytes: number;
   readonly notices: () => readonly Pick<Notice, 'id' | 'severity'>[];
-  /** When the TLS certificate expires, in ms since 1970; undefined without TLS. */
+  /** When the TLS certificate expires, in ms since 1970. Undefined without TLS. */
   readonly certificateEnds: () => number | undefined;
   /** Whether --clients is set. Without --clients, no metric has the label client. */
   readonly clients: boolean;
@@ -70,7 +70,7 @@ export function createMetrics(options: {
   for (const metric of registry.getMetricsAsArray() as unknown as { name: string; type: string }[])
     if (metric.name.endsWith('_total') && metric.type === 'gauge') registry.removeSingleMetric(metric.name);
 
-  /** Creates a metric, whose values `read` returns at each scrape. */
+  /** Creates a metric. At each scrape, `read` returns its values. */
   const scraped = (Metric: Kind, name: string, help: string, read: () => Values, ...labelNames: string[]) =>
     new Metric({
       name: PREFIX + name,
@@ -79,7 +79,7 @@ export function createMetrics(options: {
       registers,
       collect() {
         this.reset();
-        if (labelNames.length === 0) this.remove(); // otherwise a metric without a value would show 0
+        if (labelNames.length === 0) this.remove(); // without this, a metric without a value would show 0
         for (const [value, labels = {}] of read()) this.inc(labels, value);
       },
     });
@@ -131,7 +131,7 @@ export function createMetrics(options: {
   const secondsTo = (at: number | undefined) => (at === undefined ? undefined : (at - clock.now()) / 1000);
   const remaining = 'Time until the secret expires.';
   number(Gauge, 'secret_remaining_seconds', remaining, () => secondsTo(protection()?.expiresAt));
-  // The reasons of notices are left out, because they name files and clients.
+  // The reasons of notices are left out, because reasons name files and clients.
   const held = (): Values => notices().map(({ id, severity }) => [1, { id, severity }]);
   const heldHelp = "What needs a person's attention; always 1, and absent where nothing does.";
   scraped(Gauge, 'condition', heldHelp, held, 'id', 'severity');
@@ -177,7 +177,7 @@ export function createMetrics(options: {
     /** Adds a finished request; called once per request, never per token. */
     observe(request: Finished): void {
       const { endpoint: route, method, status, operation, client, firstTokenMs, gapMs, addedMs } = request;
-      if (route === 'none') return; // refused without an endpoint: only errors_total counts such a request
+      if (route === 'none') return; // only errors_total counts a request that was refused without an endpoint
       const ofClient = client === undefined ? '' : `\n${client}`;
       count(requests, `${route}\n${method}\n${status ?? 0}${ofClient}`);
       if (addedMs !== null) added.observe(addedMs / 1000);
@@ -218,7 +218,7 @@ type Values = Iterable<readonly [value: number, labels?: Readonly<Record<string,
 const isAuthenticSuccess = ({ outcome, status }: Finished): boolean =>
   outcome === 'answered' && status !== null && status < 400;
 
-/** The label error_type, which is empty for a request without an error, even if its client left early. */
+/** The label error_type. It is empty for a request without an error, even if the client left early. */
 function errorType({ outcome, status, code }: Finished): string {
   if (code !== null) return code;
   if (status !== null && status >= 400) return String(status);

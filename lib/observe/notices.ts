@@ -16,7 +16,7 @@ export type Severity = 'warning' | 'critical';
 
 interface Row {
   readonly severity: Severity;
-  /** What is wrong, in one clause, which is the message of the log line. */
+  /** What is wrong, in one clause. The clause is the message of the log line. */
   readonly title: string;
   /** What to do, in one or two sentences. */
   readonly remedy: string;
@@ -88,8 +88,8 @@ export type NoticeId = keyof typeof ROWS;
 export const NOTICES: Readonly<Record<NoticeId, Row>> = ROWS;
 
 /**
- * A condition that holds. The reason names files, clients and models of the operator, so it appears only in
- * `/status`, in views that are made from `/status`, and in the log.
+ * A condition that holds. The reason names files, clients and models of the operator. So the reason appears
+ * only in the log, in `/status` and in views made from `/status`.
  */
 export interface Notice extends Row {
   readonly id: NoticeId;
@@ -107,7 +107,7 @@ export const whileUnusable = (notices: NoticeSink, id: NoticeId) => ({
   usable: (): void => notices.clear(id),
 });
 
-/** The notice of a state with an error: the row that names the state, with the remedy of the error. */
+/** Makes the notice of a state with an error: from the row that names the state, and the error's remedy. */
 function noticeOf({ state, error }: Standing): Omit<Notice, 'since'> | undefined {
   const [id, row] = Object.entries(NOTICES).find(([, { state: named }]) => named === state) ?? [];
   if (row === undefined || error === undefined) return undefined;
@@ -126,7 +126,7 @@ const LEVELS = { warning: 'warn', critical: 'error' } as const;
 export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?: () => Standing) {
   const held = new Map<NoticeId, { readonly since: number; readonly reasons: Map<string, string> }>();
   let last: StateName | undefined;
-  /** The last notice of a session's state that the log has reported, and not yet reported as over. */
+  /** The notice of a session's state that the log reported last, and has not reported as over. */
   let told: Notice | undefined;
 
   const begins = ({ id, severity, title, reason, remedy }: Omit<Notice, 'since'>): void =>
@@ -135,8 +135,8 @@ export function createNotices(log: Logger, clock: Pick<Clock, 'now'>, standing?:
 
   /**
    * Begins a condition. A repeated call of `set` or `clear` changes nothing. `reason`: what has happened, in
-   * words for a person, without the remedy. `of`: the file or client, if a condition can concern several; the
-   * condition is over when it is over for all of them.
+   * words for a person, without the remedy. `of`: the file or client, if a condition can concern several. The
+   * condition is over only when it is over for each file or client.
    */
   function set(id: NoticeId, reason: string, of = ''): void {
     const { since, reasons } = held.get(id) ?? { since: clock.now(), reasons: new Map<string, string>() };

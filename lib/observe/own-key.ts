@@ -7,8 +7,8 @@ import type { NoticeSink } from './notices.ts';
 export type OwnKeys = ReturnType<typeof watchOwnKeys>;
 
 /**
- * Sets the notice own_key_rejected when the service first refuses a key. The notice ends with a later
- * authentic response to a request with the key, or when another key replaces it. Each key has a notice of its
+ * Sets the notice own_key_rejected when the service first refuses a key. The notice ends when a later request
+ * with the key gets an authentic response, or when another key replaces the key. Each key has a notice of its
  * own. `client`: undefined for the key of --api-key. `keyOf`: returns the present key of a client; responses
  * to requests with an earlier key are ignored. `origin`: returns where the key of --api-key comes from.
  */
@@ -17,15 +17,14 @@ export function watchOwnKeys(
   keyOf: (client: string | undefined) => string | undefined,
   origin: () => string | undefined,
 ) {
-  /** The refused keys, by client. */
+  /** The keys that the service refused, by client. */
   const refused = new Map<string | undefined, string>();
   const forget = (client: string | undefined): void => {
     if (refused.delete(client)) notices.clear('own_key_rejected', client);
   };
   return {
     /**
-     * Called when the service has responded with 401 to a request with this key. Nothing authenticates a
-     * response with 401.
+     * Called when the service sent 401 to a request with this key. Nothing authenticates a response with 401.
      */
     refused(client: string | undefined, key: string): void {
       if (key !== keyOf(client)) return;
@@ -37,7 +36,7 @@ export function watchOwnKeys(
     answered(client: string | undefined, key: string): void {
       if (key === keyOf(client)) forget(client);
     },
-    /** Called when `keyOf` may return other keys than before. */
+    /** Called when the keys that `keyOf` returns may have changed. */
     replaced(): void {
       for (const [client, key] of refused) if (key !== keyOf(client)) forget(client);
     },

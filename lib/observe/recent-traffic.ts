@@ -1,4 +1,4 @@
-/** Records the traffic for the status page: the last two minutes, second by second, and the last requests. */
+/** Records traffic for the status page: each second of the last two minutes, and the last requests. */
 import { type Clock, every } from '../clock.ts';
 import type { Finished, Traffic, TrafficSecond } from './status-report.ts';
 

@@ -4,7 +4,7 @@ import type { NoticeSink } from './notices.ts';
 
 export type ServiceWatch = ReturnType<typeof watchService>;
 
-/** The number of failures in a row, within `failuresWithin` (lib/times.ts), that are more than chance. */
+/** So many failures in a row, within `failuresWithin` (lib/times.ts), are more than chance. */
 const FAILURES = 3;
 
 /**
@@ -32,8 +32,8 @@ export function watchService(notices: NoticeSink, clock: Pick<Clock, 'monotonic'
       notices.clear('service_failing');
     },
     /**
-     * Returns why load balancers should send no requests to this proxy; undefined if they should, as some
-     * time after the last failure, because only requests show whether the service is back.
+     * Returns why load balancers should send no requests to this proxy; undefined if they should. Some time
+     * after the last failure they should, because only requests show whether the service is back.
      */
     notServing(): string | undefined {
       const since = clock.monotonic() - (failures.at(-1) ?? 0);

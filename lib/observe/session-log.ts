@@ -121,5 +121,5 @@ export function reportStart(clock: Clock, log: Logger, status?: StatusOutput, st
   };
 }
 
-/** Addresses for "all interfaces", to which no client can connect: base URLs get localhost instead. */
+/** Addresses that mean "all interfaces". No client can connect to them: base URLs get localhost instead. */
 const EVERYWHERE = /\/\/(?:0\.0\.0\.0|\[::\])(?=:)/;

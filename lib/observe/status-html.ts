@@ -83,7 +83,7 @@ const factOf = ({ label, value, note, chart }: ViewRow): Html =>
   html`<div><dt>${label}</dt><dd>${value} <span class="soft">${note}</span>${chart && chartOf(chart)}</dd></div>`;
 
 /**
- * A row that the reader can open; a failed row starts open. The page keeps rows open by their ids, which
+ * A row that the reader can open. A failed row is open at first. The page keeps rows open by their ids, which
  * contain the tone, so that a row that newly fails opens.
  */
 function linkOf({ tone = 'plain', label, value, note, more = [] }: ViewRow, section: string): Html {

@@ -12,9 +12,9 @@ export interface TrafficSecond {
    * for each report.
    */
   readonly inFlight: number;
-  /** Events of streams that were sent to applications. An event holds one token or a few. */
+  /** How many events of streams were sent to applications. An event holds one token or a few. */
   readonly chunks: number;
-  /** The two times of the last stream that ended in this second, as `Finished` defines them. */
+  /** Two times of the last stream that ended in this second. `Finished` says what each of them means. */
   readonly firstTokenMs: number | null;
   readonly gapMs: number | null;
 }
@@ -26,12 +26,12 @@ export interface Finished {
   readonly at: number;
   /** Name of the client that sent the request. Undefined without --clients, or for an unknown token. */
   readonly client: string | undefined;
-  /** Id in the table of endpoints; `none` if the proxy refused the request before it found the endpoint. */
+  /** Id in the table of endpoints. `none` if the proxy refused the request before it found the endpoint. */
   readonly endpoint: string;
   /** `gen_ai.operation.name` of OpenTelemetry; null for unencrypted endpoints, which run no model. */
   readonly operation: string | null;
   readonly method: string;
-  /** The path as the log shows it, with at most one plain word of an unknown path. */
+  /** The path as the log shows it. Of an unknown path, the log shows at most one plain word. */
   readonly path: string;
   readonly model: string | null;
   /** HTTP status of the response; null if there was no response. */
@@ -50,7 +50,7 @@ export interface Finished {
   readonly events: number;
   readonly tokensIn: number | null;
   readonly tokensOut: number | null;
-  /** The part of `tokensIn` that came from the prompt cache of the service. */
+  /** How many of `tokensIn` came from the prompt cache of the service. */
   readonly tokensCached: number | null;
 }
 

@@ -12,7 +12,7 @@ export type Tone = StatusReport['standing']['tone'];
 /** The mark that stands for a tone where there is no colour. */
 export const MARKS = { good: '✓', warn: '!', bad: '✗', plain: '·' } as const satisfies Record<Tone, string>;
 
-/** A row with a tone is a statement; a row without a tone is a fact. `more`: the rows below this row. */
+/** A row with a tone is a statement; a row without a tone is a fact. `more`: the rows below. */
 export interface ViewRow {
   readonly tone?: Tone;
   readonly label: string;
@@ -36,7 +36,7 @@ export interface Section {
   readonly table?: readonly (readonly ViewRow[])[];
 }
 
-/** Limit of a text in characters: high, because the last part of a notice's reason may matter most. */
+/** The most characters of a text. The limit is high: the last part of a notice's reason may matter most. */
 const LONGEST_TEXT = 4_000;
 
 /** Returns the sections that have content. Throws for a report that this version did not make. */
@@ -83,8 +83,8 @@ function verdictOf(report: StatusReport): Section {
     const more = [row('Expected', failure.expected ?? '–'), row('Found', failure.found)];
     rows.push({ tone: 'bad', label: 'Failed check', value, more });
   }
-  // An error with the code of the failed check would only repeat the check, so it is not shown. A later error
-  // has another code.
+  // An error with the code of the failed check would only repeat the check, so such an error is not shown. A
+  // later error has another code.
   if (lastError !== null && lastError.code !== failure?.code)
     rows.push({ tone: 'bad', label: 'Error', value: `${lastError.message} [${lastError.code}]` });
   if (epoch !== null) {
@@ -98,7 +98,7 @@ function verdictOf(report: StatusReport): Section {
   return { id: 'verdict', tone, title, note, rows };
 }
 
-/** Which severities, and which outcomes of checks and requests, have which tone; all others are plain. */
+/** The tone of each severity, and of each outcome of checks and requests. A word not listed is plain. */
 const LOOKS: readonly (readonly [tone: Tone, words: readonly string[]])[] = [
   ['bad', ['critical', 'fail', 'failed', 'broken_off']],
   ['warn', ['warning', 'service_error', 'refused']],

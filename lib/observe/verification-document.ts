@@ -13,8 +13,9 @@ export type VerificationDocument = Readonly<ReturnType<typeof verificationDocume
  *
  * `verified`: whether an epoch is in force, so that requests may be sent. A failed renewal does not end an
  * epoch. While the proxy stops, `verified` is false, although requests are taken until the port closes.
- * `epoch`: the epoch without its key; null exactly if `verified` is false. `verdict`: the last verdict, also
- * one that rejects; null before the first verdict. `chain`: the links of the chain of trust, in their order.
+ * `epoch`: the epoch without its key. Null exactly if `verified` is false. `verdict`: the last verdict, even
+ * if it rejects the service; null before the first verdict. `chain`: the links of the chain of trust, in
+ * their order.
  */
 export function verificationDocument(
   session: Pick<AttestedSession, 'current' | 'standing' | 'lastVerdict'>,

@@ -32,7 +32,7 @@ export function overflowBody(body: Uint8Array, status: number, format: ErrorForm
   return error && Buffer.from(JSON.stringify({ ...parsed, error }));
 }
 
-/** Replaces a parsed `error`. An error in a stream never asks for less output, as that needs status 400. */
+/** Replaces a parsed `error`. Asking for less output needs status 400: no error in a stream asks for less. */
 export function overflowError(error: unknown, format: ErrorFormat, inStream = true): object | undefined {
   const { message } = (error ?? {}) as { message?: unknown };
   if (typeof message !== 'string' || message.length > LONGEST) return undefined;
@@ -46,7 +46,7 @@ export function overflowError(error: unknown, format: ErrorFormat, inStream = tr
   return { ...(error as object), type: 'invalid_request_error', ...changed };
 }
 
-/** Anthropic's error for too much output; undefined if it fits, or fewer than LEAST_ROOM tokens are free. */
+/** Anthropic's error for too much output. Undefined if all fits, or if under LEAST_ROOM tokens are free. */
 function outputTooLarge(message: string, window: number): string | undefined {
   const parts = PARTS.map((part) => part.exec(message)?.groups).find((groups) => groups !== undefined);
   const output = Number(parts?.['output'] ?? 0);

@@ -7,7 +7,7 @@ import { jsonOf, malformed, notAuthentic, own, tokenUsage } from './decrypter.ts
 import { fitsRow, grammarOf, hasNames, isElement, type ResponseGrammar } from './response-grammar.ts';
 import { objectText, type SealedObject, sealedElements } from './sealed-json.ts';
 
-export const MAX_BODY_BYTES = 128 * 1024 * 1024; // in bytes on the wire; a larger response is refused
+export const MAX_BODY_BYTES = 128 * 1024 * 1024; // the most bytes on the wire; more are refused
 const TURN = { messages: 256, bytes: 512 * 1024 }; // the most to decrypt before other exchanges have a turn
 
 /** Throws if an error has an unknown plain member, or no sealed member. Sealed members may be any JSON. */
@@ -26,7 +26,8 @@ function checkSuccess(
   { plain, whole, formats = {} }: ResponseGrammar,
   { format = '', choices }: RequestFacts,
 ): (name: string, value: unknown) => boolean {
-  // In an array of messages, each message holds one element of a document, or a list of all its elements.
+  // A success may be an array of messages. Each message then holds an element of a document, or a list of
+  // elements.
   if (whole === undefined && layout.names.length === 0) return (_, value) => [value].flat().every(isElement);
   const row = own(formats, format) ?? whole;
   if (row === undefined || type !== row.type || !hasNames(row, layout, plain)) {
@@ -38,10 +39,10 @@ function checkSuccess(
 
 /**
  * Opens and checks the messages of a whole JSON body, and writes the body anew in the same order. `asked` is
- * what a success must consist of, or undefined for an error, which may hold any sealed members. Throws, or
- * rejects with, response_malformed, response_not_authentic (a wrong tag, a body that breaks the grammar), and
- * what grammarOf throws. Other exchanges get turns during the decryption, so a body of 8 MiB never delays
- * them for 50 ms. A short body is returned without a promise.
+ * what a success must consist of. An error may hold any sealed members, so `asked` is undefined for an error.
+ * Throws, or rejects with, response_malformed, response_not_authentic (a wrong tag, a body that breaks the
+ * grammar), and what grammarOf throws. Other exchanges get turns during the decryption, so a body of 8 MiB
+ * never delays them for 50 ms. A short body is returned without a promise.
  */
 export const decryptBody = (...response: Parameters<typeof openBody>) =>
   inTurns(openBody(...response), nextTurn);

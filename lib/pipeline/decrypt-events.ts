@@ -31,7 +31,7 @@ export class EventDecrypter implements Decrypter {
   readonly #usageWanted: RequestFacts['usage'];
   readonly #maxBytes: number;
   readonly #grammar: ResponseGrammar;
-  readonly #named: boolean; // whether events have names, as in the Messages API
+  readonly #named: boolean; // whether events have names; they do in the Messages API
   readonly #follow: EventOrder;
   // Without onError, the parser makes no error object for each line that it does not know.
   readonly #parser = createParser({
@@ -39,7 +39,7 @@ export class EventDecrypter implements Decrypter {
     onRetry: (milliseconds) => this.#deliver(`retry: ${milliseconds}\n`),
     onComment: () => this.#deliver(':\n\n'), // a comment keeps the connection alive
   });
-  /** Members that are equal in all events, by name: the JSON text in the first event, and its value. */
+  /** Members that are equal in all events. For each name: JSON text and value in the first event. */
   readonly #constants = new Map<string, { text: string; value: unknown }>();
   #complete = false; // whether the response is complete, so that its last event may come
   #delivered = ''; // what the current chunk has delivered so far; each character is one byte
@@ -153,8 +153,8 @@ export class EventDecrypter implements Decrypter {
   }
 
   /**
-   * Opens and checks the messages of the next event, and puts the plaintext of each message into `values`.
-   * Returns the parsed value of the required member that is neither `index` nor equal in all events.
+   * Opens and checks the messages of the next event, and puts the plaintext of each message into `values`. Of
+   * the required members, one is neither `index` nor equal in all events: its parsed value is returned.
    */
   #open(type: string, row: GrammarRow, { layout: { names, sealed }, values }: SealedObject): unknown {
     const opened = this.#cipher.open(sealed.map((at) => values[at]!));

@@ -105,7 +105,7 @@ export class DecryptStream extends Readable {
   }
 }
 
-/** Drops what upstream still sends, for some seconds at most, so that the connection can be used again. */
+/** Drops what upstream still sends, to use the connection again. Ends the connection after some seconds. */
 function letGo(upstream: Readable, clock: Clock): void {
   if (upstream.readableEnded || upstream.destroyed) return;
   const cancel = clock.after(clock.times.upstreamLinger, () => upstream.destroy());

@@ -3,7 +3,7 @@ import { notAuthentic, type RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ParsedBody } from './request-body.ts';
 
-/** Decrypts one stream. A Decrypter must be a class, no literal with getters (docs/architecture.md H25). */
+/** Decrypts one stream. A Decrypter must be a class, not an object literal (docs/architecture.md H25). */
 export interface Decrypter {
   /** Returns the plaintext that a chunk completes, perhaps none. Sets `failure` instead of throwing. */
   feed(chunk: Uint8Array): Uint8Array;
@@ -12,7 +12,7 @@ export interface Decrypter {
   readonly failure: PrivatemodeError | undefined;
   readonly finished: boolean; // whether further bytes are ignored; also true after a failure
   readonly modelError: boolean; // whether the service reported an error in the stream
-  readonly events: number; // events delivered so far, the terminal event included
+  readonly events: number; // how many events were delivered so far; a terminal event counts
   readonly usage: TokenUsage | undefined; // the latest counts, even if they are hidden from the application
 }
 
@@ -60,7 +60,7 @@ function countIn(counts: unknown, name: string): number | undefined {
   return isCount ? value : undefined;
 }
 
-/** The counts in a parsed `usage`. A missing count is taken from `earlier`. Undefined without any count. */
+/** The counts in a parsed `usage`. `earlier` fills in missing counts. Undefined if no count is known. */
 export function tokenUsage(usage: unknown, earlier?: TokenUsage): TokenUsage | undefined {
   const whole = countIn(usage, 'prompt_tokens'); // OpenAI's count includes cached tokens
   const details = isObject(usage) ? usage['prompt_tokens_details'] : undefined;

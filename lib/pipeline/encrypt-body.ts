@@ -8,12 +8,12 @@ export interface Content {
   readonly values: readonly Value[];
   readonly end: Uint8Array;
   readonly salted: boolean; // whether the endpoint takes a cache salt
-  readonly contentType?: string | undefined; // the content type of a form, with its new boundary
+  readonly contentType?: string | undefined; // of a form only: its content type, which names the new boundary
 }
 
 /** The value of a JSON member or of a form field. A raw body is one value. */
 export interface Value {
-  readonly name: string; // the name of a JSON member, which decides the number of its message; else empty
+  readonly name: string; // a JSON member's name, by which messages are numbered; empty for other values
   readonly before: Uint8Array;
   readonly bytes: Buffer;
   readonly isPlain: boolean; // whether the value is sent unencrypted

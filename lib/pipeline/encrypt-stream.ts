@@ -16,7 +16,7 @@ class SliceStream extends Readable {
   #slices: Iterator<Uint8Array> | undefined;
 
   constructor(slices: Iterator<Uint8Array>) {
-    super({ highWaterMark: 1 }); // the stream holds one slice at a time, whatever the size of the slice
+    super({ highWaterMark: 1 }); // the stream holds one slice at a time, however large a slice is
     this.#slices = slices;
   }
 

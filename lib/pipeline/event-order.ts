@@ -2,15 +2,16 @@
 import { isObject, type Members, notAuthentic } from './decrypter.ts';
 
 /**
- * Takes the next event: its type and, if it has them, its parsed content (choices or delta) and `index`.
- * Returns whether the response is complete. In an incomplete response `[DONE]` and `message_stop` do not
- * count: anybody could forge these plain texts. Throws response_not_authentic if the event cannot come now.
+ * Takes the next event by its type, its parsed content (choices or delta) and its `index`. An event may lack
+ * content and `index`. Returns whether the response is complete. In an incomplete response `[DONE]` and
+ * `message_stop` do not count: anybody could forge these plain texts. Throws response_not_authentic if the
+ * event cannot come now.
  */
 export type EventOrder = (type: string, content: unknown, index: unknown) => boolean;
 
 const isSet = (value: unknown): boolean => value !== undefined && value !== null;
 
-/** Whether a choice has a role and nothing else, and so has no tokens yet. */
+/** Whether a choice has only a role. Such a choice has no tokens yet. */
 function isRoleOnly({ delta }: Members): boolean {
   if (!isObject(delta)) return false;
   const { role, ...rest } = delta;
@@ -61,7 +62,7 @@ const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next
 /** In the Messages API blocks count from 0, a stop_reason ends them, and `ping` and `error` come anytime. */
 export function blocksOrder(): EventOrder {
   let state = 'new';
-  let block = 0; // the number of the open block, or of the next one
+  let block = 0; // the number of the open block; if none is open, of the next block
   return (type, content, index) => {
     const [after, next] = BLOCK_EVENTS.get(type) ?? [[state], state];
     const allowed = after.includes(state) && (!type.startsWith('content_block_') || index === block);

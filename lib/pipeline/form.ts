@@ -7,7 +7,7 @@ import type { Content, Value } from './encrypt-body.ts';
 export type FormPart = ReturnType<typeof describe> & { readonly bytes: Buffer };
 
 const MAX_PARTS = 1000; // each part costs a cipher context
-const MAX_HEAD_BYTES = 16 * 1024; // most bytes of a part's headers, and of the blanks behind a boundary
+const MAX_HEAD_BYTES = 16 * 1024; // the most bytes of a part's headers, or of blanks behind a boundary
 const FORM = /^multipart\/(?:form-data|mixed)$/i;
 // One parameter of a header value. A semicolon may follow the last parameter.
 const PARAMETER =
@@ -75,7 +75,7 @@ export function readForm(form: Buffer, boundary: string): FormPart[] {
     throw invalid('there is text before the first part of the form');
   }
   let at = first + delimiter.length - 2;
-  // The delimiter behind the last part is followed by `--`, every other delimiter by blanks at most.
+  // The delimiter behind the last part is followed by `--`. Only blanks may follow any other delimiter.
   while (form.toString('latin1', at, at + 2) !== '--') {
     if (parts.length === MAX_PARTS) throw invalid('the form has too many parts');
     const line = find(form, '\r\n', at, at + MAX_HEAD_BYTES);

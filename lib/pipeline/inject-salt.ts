@@ -6,11 +6,11 @@ import type { Value } from './encrypt-body.ts';
 import type { ParsedBody } from './request-body.ts';
 
 export interface SaltedBody extends ParsedBody {
-  readonly shardKey: string | undefined; // undefined if the salt is random, and so for this request only
+  readonly shardKey: string | undefined; // undefined if the salt is random: no other request has this salt
 }
 
 interface SaltRule {
-  readonly shared: string | undefined; // the salt of requests without a salt; if undefined, a random salt
+  readonly shared: string | undefined; // for requests without a salt; undefined: each gets a random salt
   readonly mix?: ((own: Uint8Array) => string) | undefined; // makes a salt from a body's own salt (UTF-8)
 }
 
@@ -19,9 +19,9 @@ export const SALT_BYTES = 32; // bytes of the shortest accepted salt, and of a r
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**
- * Returns the body with a salt and a shard key. The salt is the body's own or, with `mix`, made from the
- * body's own. A body without a salt gets the shared salt or, if there is none, a random salt and no shard
- * key. Throws context_too_large, and salt_too_short if the body's own salt has 1 to 31 bytes.
+ * Returns the body with a salt and a shard key. A salt in the body is kept, or replaced by what `mix` makes
+ * of it. A body without a salt gets the shared salt. If no salt is shared, the body gets a random salt and no
+ * shard key. Throws context_too_large, and salt_too_short if the body's own salt has 1 to 31 bytes.
  */
 export function injectSalt<B extends ParsedBody>(body: B, { shared, mix }: SaltRule): B & SaltedBody {
   const { values, salted } = body;
@@ -50,11 +50,11 @@ function numberText(written: string): string {
   return value.toLocaleString('en', { useGrouping: false, maximumSignificantDigits: 17 });
 }
 
-/** Limits the time of decoding: a prompt that may be hashed has at most 4 MB, or 24 MB if fully escaped. */
+/** Limits the time of decoding. Prompts beyond 4 MB are not hashed; fully escaped, 4 MB become 24 MB. */
 const MAX_TEXT_BYTES = 24 * 1024 * 1024;
 const EMPTY = Buffer.alloc(0);
 
-/** The text of a member in UTF-8, as the service reads it: text() of docs/protocol/inference.md 8. */
+/** A member's text in UTF-8. The service reads it the same way: text() in docs/protocol/inference.md 8. */
 function textOf(values: readonly Value[], name: string): Buffer {
   const raw = values.find((value) => value.name === name)?.bytes ?? EMPTY;
   const first = raw.toString('latin1', 0, 1);
@@ -68,7 +68,7 @@ function textOf(values: readonly Value[], name: string): Buffer {
   return raw.includes('\\') ? Buffer.from(JSON.parse(raw.toString('utf8'))) : raw.subarray(1, -1);
 }
 
-const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix']; // hashed in this order
+const CONTENT_MEMBERS = ['system', 'tools', 'messages', 'prompt', 'suffix']; // members hashed, in this order
 const BASE64 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
 const DIGEST_BYTES = 32;
 const TOKEN_BYTES = 4;
@@ -86,7 +86,7 @@ export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
     throw new PrivatemodeError('context_too_large', message);
   }
   const content = Buffer.concat(texts);
-  const link = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // digest of the previous link, then content
+  const link = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // the previous link's digest, then content
   link.set(sha256(salt));
   let key = link.toString('hex', 0, 8);
   for (let token = 0, next = linkFrom(0); next <= tokens; token = next, next += linkFrom(next)) {

@@ -3,7 +3,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 
 const LONGEST = 32 * 1024 * 1024; // bytes; a longer element is refused and not parsed
-const MAX_AUTHORITY = 8192; // characters; a DNS name has at most 253, and user names and zones are short
+const MAX_AUTHORITY = 8192; // in characters; DNS names have at most 253; user names and zones are short
 
 /**
  * Parses the elements of a list for which `wanted` is true, and calls `check` with each. In a parsed element
@@ -46,8 +46,8 @@ const urlOf = (holder: unknown): unknown => (holder as { readonly url?: unknown 
 const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
 
 /**
- * Checks a message, or a part of one. Throws media_url_refused, and does not quote the URL. Messages and some
- * parts hold parts in `content`. The type of a part is ignored, because the service does not read it either.
+ * Checks a message, or a part of a message. Throws media_url_refused, and does not quote the URL. Messages
+ * and some parts hold parts in `content`. The type of a part is ignored: the service does not read it either.
  */
 export function checkMediaUrls(part: unknown): void {
   const members = (part ?? {}) as Readonly<Record<string, unknown>>; // strings and numbers have no members

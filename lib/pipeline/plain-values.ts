@@ -3,7 +3,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
 import type { FormPart } from './form.ts';
 
-/** Which chunks of a stream have `usage`; `last` is the closing chunk, which is left out with `none`. */
+/** Which chunks of a stream have `usage`. `last`: the closing chunk. `none`: the closing chunk is omitted. */
 export type UsageWanted = 'every' | 'last' | 'none';
 
 const MOST_BYTES = 4096; // a longer value is read as NaN, which no rule accepts
@@ -51,7 +51,7 @@ export function modelNamed(model: unknown): string {
   throw new PrivatemodeError('invalid_model', message);
 }
 
-/** A member's value, or NaN for a long value, a list, or an object with nested objects or repeated names. */
+/** A member's value. NaN stands for long values, lists, and objects with nested objects or repeated names. */
 export function memberIn(body: Buffer, members: readonly Member[], wanted: string): unknown {
   const member = members.find(({ name }) => name === wanted);
   if (member === undefined) return undefined;
@@ -62,7 +62,7 @@ export function memberIn(body: Buffer, members: readonly Member[], wanted: strin
   return kind !== 'array' && objectMembers === own ? value : Number.NaN;
 }
 
-/** A form field's value as text, or as a boolean if a flag is `true` or `false` in any letter case. */
+/** The value of a form field: a text. A flag `true` or `false`, in any letter case, becomes a boolean. */
 export function fieldIn(parts: readonly FormPart[], wanted: string): unknown {
   const part = parts.find(({ name, isFile }) => name === wanted && !isFile);
   if (part === undefined) return undefined;

@@ -16,7 +16,7 @@ export type BodyReader<T = ParsedBody> = (
 export interface ParsedBody extends Content {
   readonly model: string | undefined; // undefined if the endpoint takes no model
   readonly streaming: boolean;
-  readonly choices: number; // choices of an honest response: `n` for each prompt, or 1 if the API has none
+  readonly choices: number; // choices of an honest response: `n` for each prompt; 1 if the API has no `n`
   readonly format: string | undefined; // format of a transcription; decides which members the response has
   readonly usage: UsageWanted;
 }
@@ -87,7 +87,7 @@ function checkTool(tool: unknown): void {
 /** Reads a transcription form. Throws unsupported_response_format, and what askedIn throws. */
 function readFields(parts: readonly FormPart[], plain: ReadonlySet<string>, rename: Rename): ParsedBody {
   const format = fieldIn(parts, 'response_format');
-  // The service can encrypt JSON responses only. All formats whose names end in `json` pass, new ones too.
+  // The service can encrypt JSON responses only. Any format whose name ends in `json` passes, even a new one.
   if (format !== undefined && !/(?:json|^)$/.test(String(format))) {
     throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
   }

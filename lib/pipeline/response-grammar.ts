@@ -22,7 +22,7 @@ function listOf(is: Is<Members>): Is {
 const isText = (value: unknown): value is string => typeof value === 'string';
 const endsInDelta = ({ type }: Members): boolean => isText(type) && type.endsWith('_delta');
 
-/** The kinds of sealed values: the types of JSON, and kinds of content, which differ in their members. */
+/** The kinds of sealed values: JSON types, and kinds of content. Kinds of content differ in their members. */
 const KINDS = {
   string: isText,
   'string?': (value) => isText(value) || value === null,
@@ -30,7 +30,7 @@ const KINDS = {
   object: isObject,
   array: Array.isArray,
   'array?': (value) => Array.isArray(value) || value === null,
-  // Choices are finished in a whole body, perhaps not in chunks, and a gateway could ask for either form.
+  // In a whole body every choice is finished, in chunks perhaps not. A gateway could ask for either form.
   chat_choices: listOf(({ message, finish_reason }) => isObject(message) && isText(finish_reason)),
   text_choices: listOf(({ text, finish_reason }) => isText(text) && isText(finish_reason)),
   chat_deltas: listOf(({ delta }) => isObject(delta)),
@@ -58,7 +58,7 @@ export interface GrammarRow {
   /** The value of `object`. If set, all events of a stream agree in all required members except `choices`. */
   readonly object?: string;
   readonly type?: string; // the value of the plain member `type`, in a whole body
-  /** Other members that pass: all that look unlike content (`harmless`), or null, `[]`, `{}` (`empty`). */
+  /** Which other members pass. `harmless`: all that look unlike content. `empty`: null, `[]` and `{}`. */
   readonly others?: 'harmless' | 'empty';
 }
 
@@ -161,7 +161,7 @@ export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar 
   throw new PrivatemodeError('internal', 'an encrypted response of an endpoint without a grammar');
 }
 
-/** Members by which a choice, or its counterpart in another API style, is recognised. */
+/** Members that show that a value is a choice, or what another API style has in place of a choice. */
 const CHOICE_MEMBERS = ['index', 'delta', 'text', 'message', 'finish_reason'];
 
 /** Whether a value may be content of another kind: this event's `object`, a list of choices, an error. */
@@ -179,7 +179,7 @@ export function fitsRow(row: GrammarRow, name: string, value: unknown): boolean 
   const kind = own(required, name);
   if (kind !== undefined) return KINDS[kind](value) && (name !== 'object' || value === object);
   if (value === null) return true;
-  // A success has no error: beside content, a member `error` may only be null.
+  // A success reports no error: a member `error` beside content may only be null.
   if (name.toLowerCase() === 'error' || looksLikeContent(value, object)) return false;
   const known = own(optional, name);
   if (known !== undefined) return KINDS[known](value);

@@ -18,8 +18,9 @@ const bearer = (key: string | undefined): string | undefined => (key ? `Bearer $
  * Returns the Authorization header for the service. `offeredKey`: the key of the application or its client,
  * with which the session may attest if no key is configured. `operatorKey`: the key in the header, if it is
  * the operator's. `operatorKey.of` names the client of --clients whose entry has the key; undefined for
- * --api-key. If there is an Authorization header, x-api-key is ignored, so no key for another vendor leaks;
- * otherwise x-api-key is sent as a bearer token. The token that a `client` sends is not forwarded.
+ * --api-key. If there is an Authorization header, x-api-key is ignored, so that no key for another vendor
+ * leaks. Without an Authorization header, x-api-key is sent as a bearer token. A `client`'s own token is not
+ * forwarded.
  */
 export function rewriteAuth(input: AuthInput) {
   const { client, configuredKey } = input;
@@ -40,7 +41,7 @@ export function rewriteAuth(input: AuthInput) {
 export const sentKey = (sent: Pick<AuthInput, 'authorization' | 'apiKeyHeader'>): string | undefined =>
   sent.authorization ?? bearer(sent.apiKeyHeader);
 
-/** Whether the configured key replaces what the application sent, which then does not count as a key. */
+/** Whether the configured key replaces what the application sent. A replaced text does not count as a key. */
 export function isReplaced({ configuredKey, fallback, ...sent }: Omit<AuthInput, 'client'>): boolean {
   const isPlaceholder = fallback === 'if-placeholder' && sentKey(sent) === 'Bearer placeholder';
   return configuredKey !== undefined && (fallback === 'always' || isPlaceholder);

@@ -7,11 +7,11 @@
 import { encryptionOrder } from '../json/names.ts';
 import { jsonOf, type Members, malformed, notAuthentic } from './decrypter.ts';
 
-const MAX_MEMBERS = 64; // members of an object; honest objects have about fifteen
-const MAX_BETWEEN = 600; // bytes between two values; a match of MEMBER is shorter
-const MAX_ELEMENTS = 100_000; // elements of an array; a document has some dozens per page
-const MAX_PLAIN_BYTES = 16 * 1024; // bytes of a plain member; honest plain members are counts and short names
-const MAX_LAYOUTS = 64; // layouts kept; a stream has about four, but a gateway could add more with blanks
+const MAX_MEMBERS = 64; // the most members of an object; honest objects have about fifteen
+const MAX_BETWEEN = 600; // the most bytes between two values; a match of MEMBER is shorter
+const MAX_ELEMENTS = 100_000; // the most in an array; a document has some dozens of elements per page
+const MAX_PLAIN_BYTES = 16 * 1024; // the most bytes of a plain member; honest ones are counts and short names
+const MAX_LAYOUTS = 64; // the most layouts kept; a stream has about four, but blanks could make more
 
 /** A member without its value. Names must be plain words, because some decoders fold or split other names. */
 const MEMBER = /[ \t\n\r]{0,64}([{,])[ \t\n\r]{0,64}"([\w.-]{1,256})"[ \t\n\r]{0,64}:[ \t\n\r]{0,64}("")?/gy;
@@ -81,14 +81,15 @@ function cut(text: string, values: string[], plain: PlainMembers): string[] {
 /**
  * Makes the function that reads objects of an API with these plain members. The text must be one object with
  * 1 to 64 members and no repeated name. A plain member is printable ASCII JSON of its types with at most 16
- * KiB. Throws response_malformed for other text, and response_not_authentic if another member is no string.
+ * KiB. Throws response_malformed for other text, and response_not_authentic if a member that must be sealed
+ * is no string.
  */
 export function sealedReader(plain: PlainMembers) {
   const layouts = new Map<string, Layout>();
-  let last: readonly string[] = []; // the frame of the object before, as comparing is faster than a look-up
+  let last: readonly string[] = []; // the previous object's frame: comparing with it is faster than a look-up
   let layout: Layout;
   return (text: string) => {
-    const values: string[] = []; // by index: the JSON text of a plain member, or a message without quotes
+    const values: string[] = []; // an element is the JSON text of a plain member, or a message without quotes
     const pieces = cut(text, values, plain);
     if (pieces.length !== last.length || !pieces.every((piece, i) => piece === last[i])) {
       const frame = pieces.join('');

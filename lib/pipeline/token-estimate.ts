@@ -8,9 +8,9 @@ const BYTES_PER_TOKEN = 3.5;
 /** The most tokens that Anthropic's rule (width × height ÷ 750, after scaling down) gives for one image. */
 const TOKENS_PER_MEDIUM = 1_600;
 const MEDIA_SOURCES: readonly unknown[] = ['base64', 'url', 'file'];
-const LONGEST = 8 * 1024 * 1024; // bytes; a longer member is not parsed
+const LONGEST = 8 * 1024 * 1024; // the most bytes of a member that is parsed
 
-/** UTF-8 bytes of all strings in a value, names included. An image or file counts as TOKENS_PER_MEDIUM. */
+/** How many UTF-8 bytes a value's strings and names have. An image or file counts as TOKENS_PER_MEDIUM. */
 function bytesIn(value: unknown, name: string): number {
   if (typeof value === 'string') return Buffer.byteLength(value);
   if (typeof value !== 'object' || value === null) return 0;
@@ -34,7 +34,7 @@ function* estimate(body: Buffer) {
   for (const member of members) {
     const { name, start, end } = member;
     if (name !== 'system' && name !== 'messages' && name !== 'tools') continue;
-    const isShort = isParsable(member) && end - start <= LONGEST; // all bytes of a long member count
+    const isShort = isParsable(member) && end - start <= LONGEST; // a long member counts in full
     bytes += isShort ? bytesIn(JSON.parse(body.toString('utf8', start, end)), name) : end - start;
     yield;
   }

@@ -1,4 +1,4 @@
-/** The tool calls of a response: what the chat completion says of each call, its item and its arguments. */
+/** The tool calls of a response. Of each: what the chat completion says about it, its item, its arguments. */
 import { PrivatemodeError } from '../errors.ts';
 import { scanJson } from '../json/scan.ts';
 import { isObject, jsonIn } from './request-refusal.ts';
@@ -29,7 +29,7 @@ export function createCalls({ origins }: ResponseContext) {
     const call_id = typeof callId === 'string' && !taken.has(callId) ? callId : newId('call');
     taken.add(call_id);
     const id = newId(CALLS[origin.kind].prefix);
-    // `sent`: the number of characters of the arguments that delta events have sent.
+    // `sent`: how many characters of the arguments delta events have sent.
     const told = { args: '', sent: 0 };
     return { chatName, origin, id, call_id, place: { item_id: id, output_index: index }, index, ...told };
   };
@@ -75,8 +75,8 @@ export function wholeArguments({ args, origin }: Call): string {
 }
 
 /**
- * Whether the text begins a JSON object but ends before the object does. No other text counts as cut, because
- * the model may have written wrong JSON, and then reads the tool's message about it.
+ * Whether the text begins a JSON object but ends before the object does. No other text counts as cut: the
+ * model may have written wrong JSON, and then reads what the tool says about its JSON.
  */
 function isCut(args: string): boolean {
   if (!/^\s*\{/.test(args)) return false;
@@ -100,8 +100,8 @@ const ESCAPES = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/g;
  * The input in the arguments `{"input":"…"}` of the function that stands for a custom tool; undefined if the
  * arguments were cut. Models write JSON that is almost valid. So a control character in the string stands for
  * itself, and so does the backslash of an invalid escape (`\d`). If the arguments hold no input, or more than
- * one, the arguments themselves are the input: the application's tool says what is wrong, and the model reads
- * its message.
+ * one, the arguments themselves are the input. The application's tool then says what is wrong, and the model
+ * reads that message.
  */
 function inputIn(args: string): string | undefined {
   const json = jsonIn(args);

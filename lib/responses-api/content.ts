@@ -38,7 +38,7 @@ export function contentAt(place: Placed): ChatContent {
   return parts.length === 1 && 'text' in only ? (only.text as string) : parts;
 }
 
-/** The text of content, its parts joined by line ends. Throws a RequestRefusal if it holds an image. */
+/** The text of content: line ends join its parts. Throws a RequestRefusal if the content holds an image. */
 export function textAt(place: Placed): string {
   const content = contentAt(place);
   const parts = typeof content === 'string' ? [textPart(content)] : content;
@@ -56,8 +56,8 @@ export const joined = (contents: readonly ChatContent[]): ChatContent =>
     : contents.flatMap((content) => (typeof content === 'string' ? textPart(content) : content));
 
 /**
- * Marks instructions from the middle of a conversation, so that a message of the user can hold them. Several
- * model templates fail at a system message in the middle, or drop it.
+ * Marks instructions from the middle of a conversation. A message of the user can then hold the instructions.
+ * Several model templates fail at a system message in the middle, or drop it.
  */
 export function asApplication(content: ChatContent): ChatContent {
   const [before, after] = ['<application_instructions>\n', '\n</application_instructions>'];

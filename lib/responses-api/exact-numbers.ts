@@ -1,17 +1,18 @@
 /**
  * Keeps numbers as they are written, although they pass through JSON.parse and JSON.stringify: a schema may
  * hold 18446744073709551615, which a double cannot hold. During the translation, a list with a secret mark
- * stands for each such number. A list is refused wherever a text or an object is expected.
+ * takes the place of each number that a double cannot hold. A list is refused wherever a text or an object is
+ * expected.
  */
 import { randomBytes } from '../crypto/random.ts';
 import type { Member } from '../json/scan.ts';
 import { tooLarge } from './request-refusal.ts';
 
-/** Limit of a text that is parsed in one go, in bytes, as for chat requests (lib/pipeline/media-urls.ts). */
+/** The most bytes to parse in one go. Chat requests have the same limit (lib/pipeline/media-urls.ts). */
 const LONGEST = 32 * 1024 * 1024;
-/** Limit for the numbers of one request that a double cannot hold. Each number becomes three values. */
+/** The most numbers of a request that a double cannot hold. Each such number becomes three values. */
 const MOST_NUMBERS = 20_000;
-/** Length of the mark. Nobody can guess the mark, so no text of the client can look like a number. */
+/** The length of the mark. Nobody can guess the mark, so no text of the client can look like a number. */
 const MARK_BYTES = 16;
 
 export class ExactNumbers {
@@ -22,7 +23,7 @@ export class ExactNumbers {
 
   /**
    * Parses a member, or an element, of the JSON text `bytes`. The scan has limited the values in the text.
-   * Throws body_too_large if the member is too long, or has too many numbers that a double cannot hold.
+   * Throws body_too_large if the member is too long, or if it has too many numbers that a double cannot hold.
    */
   parse(name: string, bytes: Buffer, { start, end, numbers }: Member): unknown {
     if (end - start > LONGEST) throw tooLarge(name, `more than ${LONGEST} bytes`);
@@ -40,7 +41,7 @@ export class ExactNumbers {
     return JSON.parse(text + bytes.toString('utf8', from, end));
   }
 
-  /** The JSON text of a value, in which numbers that `parse` replaced are as they were written. */
+  /** The JSON text of a value. Numbers that `parse` replaced appear in the text as they were written. */
   stringify(value: unknown): string {
     const text = JSON.stringify(value);
     return this.#count === 0 ? text : text.replace(this.#pattern, '$1');

@@ -45,7 +45,7 @@ function reasoning(messages: Messages, item: Placed): void {
   if (text !== undefined) messages.reason(text);
 }
 
-/** Refuses a tool search that the application does not run itself, as the search would have no `call_id`. */
+/** Refuses a tool search that the application does not run itself: the search would have no `call_id`. */
 function ofClient(item: Placed): Placed {
   if (item.object['execution'] === 'client') return item;
   const remedy = 'Send the searches of the application only.';
@@ -54,8 +54,8 @@ function ofClient(item: Placed): Placed {
 
 /**
  * The arguments of an earlier call. The service refuses a whole conversation with arguments that are neither
- * empty nor a JSON object. So other arguments are put into an object, and the model still reads its own
- * arguments, and then the message of the tool.
+ * empty nor a JSON object. So arguments that the service would refuse are put into an object. The model still
+ * reads its own arguments, and then the message of the tool.
  */
 function* argumentsOf(args: unknown): Generator<undefined, string> {
   if (isObject(args)) return JSON.stringify(args);

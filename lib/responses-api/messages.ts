@@ -3,14 +3,14 @@ import { asApplication, type ChatContent, contentAt, joined, textAt } from './co
 import type { Placed } from './request-refusal.ts';
 import { originAt, type ToolOrigin, type Tools } from './tools.ts';
 
-/** A turn of the assistant: one message with its texts and calls, and a message for each call's result. */
+/** A turn of the assistant. One message has its texts and calls, and each call's result has a message. */
 class Turn {
   readonly reasoning: string[] = [];
   readonly texts: ChatContent[] = [];
   readonly calls: object[] = [];
   readonly results: object[] = [];
 
-  /** Adds a later turn, which turned out to be a part of this turn. */
+  /** Adds a later turn that turned out to be a part of this turn. */
   join(later: Turn): void {
     for (const list of ['reasoning', 'texts', 'calls', 'results'] as const)
       this[list].push(...(later[list] as never[]));
@@ -40,9 +40,9 @@ export class Messages {
   /** Texts of the instructions that stand before everything else. */
   readonly instructions: string[] = [];
   readonly #entries: (Turn | object)[] = [];
-  /** The index in `#entries` of the turn of each call without a result, by the id of the call. */
+  /** For each call without a result, by the call's id: the index of the call's turn in `#entries`. */
   readonly #waiting = new Map<string, number>();
-  #reasoning: string[] = []; // reasoning for the next text or call of the assistant
+  #reasoning: string[] = []; // belongs to the next text or call of the assistant
 
   constructor(tools: Tools) {
     this.tools = tools;
@@ -68,7 +68,7 @@ export class Messages {
     else this.#add({ role: 'user', content: asApplication(contentAt(content)) });
   }
 
-  /** Adds reasoning to the turn whose calls wait for their results, or to what the assistant says next. */
+  /** Adds reasoning to a turn whose calls wait for results. Without such a turn, adds it to the next one. */
   reason(text: string): void {
     const turn = this.#open();
     if (turn !== undefined && turn.calls.length > 0) turn.reasoning.push(text);
@@ -122,7 +122,7 @@ export class Messages {
     if (!isEmpty) turn.texts.push(content);
   }
 
-  /** Returns the turn to which the assistant adds, a new one by default, with the pending reasoning. */
+  /** Returns the turn to which the assistant adds, with the pending reasoning. The default is a new turn. */
   #goOn(open?: Turn): Turn {
     const turn = open ?? new Turn();
     if (open === undefined) this.#entries.push(turn);

@@ -18,7 +18,7 @@ const KINDS: ReadonlyMap<string, string> = new Map(
   ].flatMap(([kind = '', names = '']) => names.split(' ').map((name): [string, string] => [name, kind])),
 );
 
-/** Members that keep their names in the chat request. Other members are translated, or stay in the proxy. */
+/** Members that keep their names in the chat request. All others are translated or stay in the proxy. */
 const SAME = [
   ...['model', 'user', 'safety_identifier', 'service_tier', 'cache_salt'],
   ...['stream', 'parallel_tool_calls', 'temperature', 'top_p'],
@@ -42,7 +42,7 @@ const REFUSED: ReadonlyMap<string, string> = new Map([
 ]);
 
 /**
- * Names of members that an error may quote. The application chose the names, so longer and unusual ones are
+ * Names of members that an error may quote. The application chose the names, so long and unusual names are
  * not quoted.
  */
 const QUOTABLE = /^\w{1,64}$/;
@@ -56,7 +56,7 @@ function refused(name: string): RequestRefusal {
 
 /**
  * Whether the member is set; null counts as absent. Throws a RequestRefusal if the member is not accepted, or
- * if its value is of another kind.
+ * if the value has the wrong kind.
  */
 export function isTaken({ name, kind }: Member): boolean {
   const wanted = KINDS.get(name);
@@ -79,7 +79,7 @@ export function demandSupported(request: Placed): void {
   if (!isCount) throw request.at('max_output_tokens').invalid('an integer from 0');
 }
 
-/** The service's words for reasoning effort, by the words of the Responses API. */
+/** Maps the words of the Responses API for reasoning effort to the service's words. */
 const EFFORTS: ReadonlyMap<unknown, string> = new Map([
   ...['none', 'minimal', 'low'].map((effort): [string, string] => [effort, 'low']),
   ['medium', 'medium'],
@@ -102,7 +102,7 @@ export function chatOf(request: Placed): PlainObject {
   return { ...chat, reasoning_effort: known };
 }
 
-/** The member `response_format` of the chat request, or no member for plain text. */
+/** The member `response_format` of the chat request. For plain text there is no member. */
 function formatOf(format: Placed): PlainObject {
   const { type, description, strict } = format.object;
   if (type === 'text') return {};
@@ -117,7 +117,7 @@ const NULLS = [
   ...['access_programs', 'conversation', 'instructions', 'max_output_tokens', 'max_tool_calls'],
   ...['previous_response_id', 'prompt', 'prompt_cache_key', 'prompt_cache_retention', 'safety_identifier'],
 ];
-/** Values of members of the Response object that the request does not set. */
+/** The values of members of the Response object, for members that the request does not set. */
 const DEFAULTS = {
   ...Object.fromEntries(NULLS.map((name) => [name, null])),
   metadata: {},

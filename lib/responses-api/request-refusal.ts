@@ -1,7 +1,7 @@
 /** The errors of requests that cannot be translated, and the places in a request that the errors name. */
 import { PrivatemodeError } from '../errors.ts';
 
-/** An error 400 of the Responses API. `param`: the place in the request, as `input[3].content[0]`. */
+/** An error 400 of the Responses API. `param`: the place in the request, like `input[3].content[0]`. */
 export class RequestRefusal extends PrivatemodeError {
   constructor(code: string, param: string, message: string, remedy: string) {
     super('not_supported', message, { remedy, api: { param, code } });
@@ -29,12 +29,12 @@ export function jsonIn(text: string): unknown {
   }
 }
 
-/** A value of the request, with its place. Reading a wrong kind throws an error that does not quote it. */
+/** A value of the request, and its place. Reading a wrong kind throws an error that hides the value. */
 export class Placed {
   readonly name: string;
   readonly value: unknown;
 
-  /** `name`: the place, such as `input[3]`; empty for the whole request. */
+  /** `name`: the place, like `input[3]`. The whole request has an empty name. */
   constructor(name: string, value: unknown) {
     this.name = name;
     this.value = value;
@@ -100,7 +100,7 @@ const INSTEAD: readonly (readonly [remedy: string, types: RegExp])[] = [
   ],
 ];
 
-/** The refusal of an item or a part, which names only types of the API, never a word of the client. */
+/** The refusal of an item or a part. It names only types of the API, never a word of the client. */
 export function untranslatable(what: 'an item' | 'a part', place: Placed): RequestRefusal {
   const type = place.at('type');
   const known = INSTEAD.find(([, types]) => typeof type.value === 'string' && types.test(type.value));

@@ -7,7 +7,7 @@ import type { ToolOrigin } from './tools.ts';
 export interface ResponseContext {
   /** The model that the request asks for. */
   readonly model: string;
-  /** Members of the Response object that repeat the request, as JSON text without the braces. */
+  /** The members of the Response object that repeat the request: their JSON text without the braces. */
   readonly echo: string;
   /** The application's tools, by the names of the functions that stand for them. */
   readonly origins: ReadonlyMap<string, ToolOrigin>;
@@ -36,7 +36,7 @@ export interface TextItem {
   readonly parts: Part[];
 }
 
-/** The text of a part, with the members that the types of the API demand beside it. */
+/** The text of a part, and the members that the types of the API demand beside the text. */
 export const partText = ({ type, text }: Part): object =>
   type === 'output_text' ? { text, logprobs: [] } : { [type === 'refusal' ? type : 'text']: text };
 
@@ -47,15 +47,15 @@ export const partItem = (part: Part): object => ({
 });
 
 /**
- * Begins the `encrypted_content` of reasoning items. The text follows in base64, which only this translation
- * reads back. The text is not encrypted, because it is no secret from the client.
+ * The `encrypted_content` of reasoning items begins with this. The text follows in base64, which only this
+ * translation reads back. The text is not encrypted, because it is no secret from the client.
  */
 const MARK = 'privatemode.1.';
 
 export const writeReasoning = (text: string): string =>
   MARK + Buffer.from(JSON.stringify(text)).toString('base64');
 
-/** The text that `writeReasoning` encoded; undefined for content of other services, which is unreadable. */
+/** The text that `writeReasoning` encoded. Content of other services is unreadable, and gives undefined. */
 export function readReasoning(content: unknown): string | undefined {
   if (typeof content !== 'string' || !content.startsWith(MARK)) return undefined;
   const text = jsonIn(Buffer.from(content.slice(MARK.length), 'base64').toString('utf8'));
@@ -78,7 +78,7 @@ const count = (from: unknown, name: string): number => {
   return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : 0;
 };
 
-/** Token usage in the form of the API; undefined without usage, because the API allows no null. */
+/** Token usage in the form of the API. Undefined without usage, because the API allows no null. */
 function usageOf(usage: unknown): object | undefined {
   if (!isObject(usage)) return undefined;
   const { prompt_tokens_details: input, completion_tokens_details: output } = usage;

@@ -11,19 +11,19 @@ export interface ToolOrigin {
 
 /** Names of functions that the service accepts. */
 const VALID_NAME = /^[\w-]{1,64}$/;
-/** A replaced name keeps READABLE_LENGTH characters, and gets a digest of DIGEST_BYTES bytes in hex. */
+/** A replaced name keeps READABLE_LENGTH characters. A digest of DIGEST_BYTES bytes follows, in hex. */
 const READABLE_LENGTH = 47;
 const DIGEST_BYTES = 8;
 
 /**
- * Limit for the tools of one request. Types of hosted tools, and tools that only earlier calls name, count
- * too, because each is kept until the response has ended.
+ * Limit for the tools of one request. Types of hosted tools count, too, as do tools that only earlier calls
+ * name: all are kept until the response has ended.
  */
 const MOST_TOOLS = 1024;
-/** Limit in bytes for a namespace, and for a name, because each is hashed and compared. */
+/** The most bytes of a namespace or of a name. There is a limit because both are hashed and compared. */
 const MOST_NAME_BYTES = 256;
 
-/** The parameters of the function that stands for a custom tool: one text. */
+/** The parameters of the function that stands for a custom tool: the only parameter is a text. */
 const CUSTOM_PARAMETERS = {
   type: 'object',
   properties: { input: { type: 'string' } },
@@ -46,7 +46,7 @@ function demandShort(place: Placed, word = ''): void {
 }
 
 export class Tools {
-  /** The tools by the names of their functions, including tools that only earlier calls name. */
+  /** The tools by the names of their functions. Tools that only earlier calls name are included. */
   readonly origins = new Map<string, ToolOrigin>();
   /** Types of the hosted tools that were left out. */
   readonly hosted = new Set<string>();
@@ -127,7 +127,8 @@ export class Tools {
     this.#demandRoom(place);
     let chosen = namespace === undefined ? name : `${namespace}__${name}`;
     if (!VALID_NAME.test(chosen) || this.origins.has(chosen)) {
-      // The replaced name is the same in every request, because a new one would miss the prompt cache.
+      // The replaced name is the same in every request: with a new name, the request would miss the prompt
+      // cache.
       const digest = Buffer.from(sha256(Buffer.from(key))).toString('hex', 0, DIGEST_BYTES);
       chosen = `${chosen.slice(0, READABLE_LENGTH).replace(/[^\w-]/g, '_')}_${digest}`;
     }

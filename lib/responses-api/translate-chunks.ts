@@ -18,15 +18,15 @@ import {
   textItem,
 } from './response-object.ts';
 
-/** Limit for the characters of texts, arguments and items in one response, which are kept until its end. */
+/** The most characters of texts, arguments and items in one response. All are kept until its end. */
 const MOST_TEXT = 16 * 1024 * 1024;
-/** Extra characters for which each piece counts, because V8 keeps every piece of a growing text. */
+/** Each piece counts as so many characters more, because V8 keeps every piece of a growing text. */
 const PIECE = 16;
 
 const tooLarge = () =>
   new PrivatemodeError('response_too_large', 'the response is too large for a translation');
 
-/** Why a response is incomplete, by `finish_reason`; undefined if complete. Any other reason is a failure. */
+/** Why a response is incomplete, by `finish_reason`. Undefined: complete. Reasons not listed are failures. */
 const REASONS: ReadonlyMap<unknown, string | undefined> = new Map([
   ['stop', undefined],
   ['tool_calls', undefined],
@@ -35,8 +35,8 @@ const REASONS: ReadonlyMap<unknown, string | undefined> = new Map([
 ]);
 
 /**
- * The `error.code` of a Response, by the `code` in an error of the service: an HTTP status, or the code for a
- * full context window. Every other code becomes `server_error`.
+ * The `error.code` of a Response, by the `code` in an error of the service. That `code` is an HTTP status, or
+ * the code for a full context window. A `code` that is not listed becomes `server_error`.
  */
 const ERROR_CODES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   [400, 'invalid_prompt'],
@@ -56,7 +56,7 @@ const isText = (value: unknown): value is string => typeof value === 'string' &&
 export class ChatTranslation implements EventSink {
   /** The last Response object, as JSON. */
   response = '';
-  /** Number of events written so far, and so the sequence number of the next event. */
+  /** How many events were written so far. The next event has this sequence number. */
   events = 0;
   #out = ''; // events written since the last `take`
   #isOver = false;
@@ -209,8 +209,8 @@ export class ChatTranslation implements EventSink {
 
   /**
    * Ends the Response after a whole chat completion, and only then marks calls and message as done. Throws
-   * response_too_large. Throws stream_unfinished if the service ended the completion in a way that the API
-   * does not know, or cut the arguments of a call. If `accept` throws, no call and no message is done.
+   * response_too_large. Throws stream_unfinished if the service cut the arguments of a call, or if it ended
+   * the completion in a way that the API does not know. If `accept` throws, no call and no message is done.
    */
   accept(): void {
     const [out, events] = [this.#out, this.events];
@@ -248,7 +248,7 @@ export class ChatTranslation implements EventSink {
     this.#isOver = true;
   }
 
-  /** Keeps a stream alive by its first events, and later by `keepalive` events, as OpenAI's API does. */
+  /** Keeps a stream alive: by its first events, later by `keepalive` events. OpenAI's API does the same. */
   keepAlive(): void {
     if (this.#asJson === undefined) this.#begin();
     else if (!this.#isOver) this.#event('keepalive', {});
@@ -259,7 +259,7 @@ export class ChatTranslation implements EventSink {
     throw new PrivatemodeError('stream_unfinished', 'the service ended the response with an error');
   }
 
-  /** Ends the Response as failed. The failed Response has no output, because no output of it may be used. */
+  /** Ends the Response as failed. The failed Response has no output, because nobody may use such output. */
   fail(message: string, code = 'server_error'): void {
     if (this.#isOver) return;
     this.#begin();

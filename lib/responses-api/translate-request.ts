@@ -8,7 +8,7 @@ import { Placed, RequestRefusal, tooLarge } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
 import { Tools } from './tools.ts';
 
-/** The chat request, and what later steps need to know about the original request. */
+/** The chat request, together with what later steps need to know about the original request. */
 export interface TranslatedRequest {
   /** The chat request, as JSON in UTF-8. */
   readonly chat: Buffer;
@@ -17,14 +17,14 @@ export interface TranslatedRequest {
   readonly hosted: readonly string[];
 }
 
-/** Limit of all members beside `input`, in bytes, because several events repeat them in the Response. */
+/** The most bytes of all members beside `input`. Several events repeat these members in the Response. */
 const MOST_BESIDE_INPUT = 16 * 1024 * 1024;
 
 /**
  * Translates the body of a request. Yields wherever other exchanges may have their turn: after each item of
- * `input`, each tool and each other member. Throws invalid_json, duplicate_member, unsupported_member_name
+ * `input`, each tool, and each further member. Throws invalid_json, duplicate_member, unsupported_member_name
  * and body_too_large, or a RequestRefusal that names the place. Only members in request-members.ts can be
- * sent on. Members without a translation, such as metadata and ids of the client, stay in the proxy.
+ * sent on. Members without a translation stay in the proxy. Metadata and ids of the client are such members.
  */
 export function* translateRequest(body: Buffer): Generator<undefined, TranslatedRequest> {
   const scanned = yield* scanInTurns(body, { numbers: true });

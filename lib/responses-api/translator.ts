@@ -9,10 +9,10 @@ import { type TranslatedRequest, translateRequest } from './translate-request.ts
 
 export type Translator = ReturnType<typeof createTranslator>;
 
-/** How many copies memory holds at once of the request, its repeated members and the response's text. */
+/** How many copies memory holds at once: of the request, its repeated members and the response's text. */
 const COPIES = { request: 4, echo: 3, text: 4 };
 
-/** Hosted tools that a header may name. Any other type is the client's own word, and is not repeated. */
+/** Hosted tools that a header may name. A type not listed is the client's own word, and is not repeated. */
 const HOSTED =
   /^(?:web_search|file_search|computer|code_interpreter|mcp|image_generation|local_shell|shell)(?=_|$)/;
 
@@ -24,8 +24,8 @@ export function createTranslator(requestId: string) {
   return {
     /**
      * Returns a reader that translates the body of the request, and passes the translation to `chat`. The
-     * reader throws as translateRequest does. The reader reserves memory once for all copies, as the request
-     * is in memory as it came, parsed, and as a chat request at the same time.
+     * reader throws as translateRequest does. The reader reserves memory once for all copies: at the same
+     * time, the request is in memory as it came, parsed, and as a chat request.
      */
     request(chat: BodyReader): BodyReader {
       return (bytes, on) => {
@@ -43,7 +43,7 @@ export function createTranslator(requestId: string) {
       const words = request!.hosted.map((type) => HOSTED.exec(type)?.[0] ?? 'other');
       return [...new Set(words)].join(', ') || undefined;
     },
-    /** Bytes that the response holds until its end: repeated members of the request, and its own text. */
+    /** How many bytes the response holds until its end: repeated members of the request and its own text. */
     held: (): number =>
       COPIES.echo * Buffer.byteLength(request!.context.echo) + COPIES.text * (stream?.size ?? 0),
     /** Returns the sink that writes the events of a Response in place of chat completion events. */
@@ -51,14 +51,14 @@ export function createTranslator(requestId: string) {
       stream = new ChatTranslation(request!.context);
       return stream;
     },
-    /** Returns events that keep a silent stream alive, with data, as some clients count no other events. */
+    /** Returns events with data, to keep a silent stream alive. Some clients count only events with data. */
     keepAlive(): Uint8Array {
       stream!.keepAlive();
       return stream!.take('');
     },
     /**
-     * Returns the bytes that end the stream after a failure; no bytes if its last event has been delivered
-     * already. The caller breaks the connection.
+     * Returns the bytes that end the stream after a failure. If the stream's last event has been delivered
+     * already, returns no bytes. The caller breaks the connection.
      */
     fail({ code, message, remedy }: PrivatemodeError): Uint8Array {
       stream!.fail(`${code}: ${message}. ${remedy} (request id ${requestId})`);
@@ -66,9 +66,9 @@ export function createTranslator(requestId: string) {
     },
     /**
      * Translates the whole body of a success, which has been decrypted and checked. The body counts as a
-     * stream of one chunk, so that bodies and streams have the same items. Throws response_malformed,
-     * response_too_large, or stream_unfinished if the service cut the arguments of a call or ended the
-     * response in an unknown way.
+     * stream of one chunk, so that bodies and streams have the same items. Throws response_malformed and
+     * response_too_large. If the service cut the arguments of a call, or ended the response in an unknown
+     * way, throws stream_unfinished.
      */
     body(whole: Uint8Array): Buffer {
       const chat = JSON.parse(new TextDecoder().decode(whole)) as { choices: readonly PlainObject[] };

@@ -3,8 +3,8 @@
 export interface Model {
   readonly name: string;
   /**
-   * `context`: tokens of a request and its response together. `output`: the most tokens of a response.
-   * Undefined if nobody states the limits; the agent then assumes limits of its own.
+   * `context`: tokens of a request and its response together. `output`: the most tokens of a response. If
+   * nobody states limits, the member is undefined, and the agent assumes limits of its own.
    */
   readonly limits: { readonly context: number; readonly output: number } | undefined;
 }
@@ -16,15 +16,15 @@ export interface Place {
   /** The key that the agent sends to `url`. */
   readonly key: string;
   readonly model: Model;
-  /** The proxy's aliases for the agent's own model names; if empty, the agent must not use these names. */
+  /** The proxy's aliases for the agent's own model names. If empty, the agent must not use the names. */
   readonly aliases: readonly string[];
   /** The models that the agent may offer to its user: `model`, and others that the service lists. */
   readonly models: readonly Model[];
   /** The path at which the agent's `file` was written. */
   readonly file: string;
   /**
-   * Hosts for which no HTTP proxy is used: the caller's hosts, which the agent's own tools may need, and the
-   * host of `url`.
+   * Hosts for which no HTTP proxy is used: the host of `url`, and the caller's hosts. The agent's own tools
+   * may need the caller's hosts.
    */
   readonly direct: { readonly no_proxy: string; readonly NO_PROXY: string };
 }
@@ -36,8 +36,8 @@ export interface Agent {
   /** A file that the agent has to read. The file is in the user's state directory, never in a project. */
   readonly file?: { readonly name: string; readonly text: string };
   /**
-   * The endpoint that the agent cannot do without, as GET /v1 lists it, and the flag with which the proxy
-   * serves this endpoint.
+   * An endpoint that the agent cannot do without, by its name in GET /v1, and the flag with which the proxy
+   * serves the endpoint.
    */
   readonly needs?: readonly [endpoint: string, flag: string];
   /**
@@ -49,7 +49,7 @@ export interface Agent {
   readonly args: (place: Place) => readonly string[];
   /** Matches the start of an argument that would undo the settings of `run`; its value follows `=`. */
   readonly refused: RegExp;
-  /** The model that the agent requests by default; only for agents that can keep their own model names. */
+  /** The model that the agent requests by default. Only agents that can keep their own names have it. */
   readonly ownModel?: string;
   /** The agent's arguments that continue its last conversation. */
   readonly goOn: string;

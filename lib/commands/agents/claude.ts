@@ -1,13 +1,13 @@
 /**
- * How `run` starts Claude Code: with settings on the command line, which win over Claude Code's files, and
- * with the same settings as variables.
+ * How `run` starts Claude Code: with settings on the command line, and with the same settings as variables.
+ * Settings on the command line win over Claude Code's files.
  */
 import { type Agent, literal, type Place } from './agent.ts';
 
-/** The families of models that Claude Code asks for by names of its own, such as claude-haiku-4-5. */
+/** The families of models that Claude Code asks for by names of its own (claude-haiku-4-5, for example). */
 const FAMILIES = ['fable', 'opus', 'sonnet', 'haiku'] as const;
 
-/** The variables for the model of each family, without families whose names an alias with `*` covers. */
+/** The variables for the model of each family. Families whose names an alias with `*` covers are left out. */
 const familyVariables = ({ model, aliases }: Place): Readonly<Record<string, string>> =>
   Object.fromEntries(
     FAMILIES.filter((family) => !aliases.some((alias) => coversAll(alias, `claude-${family}-`))).map(
@@ -61,7 +61,7 @@ export const CLAUDE: Agent = {
     literal({
       apiKeyHelper: '',
       permissions: { deny: ['WebSearch'] }, // the service has no WebSearch, and refuses requests with it
-      skipWebFetchPreflight: true, // else WebFetch would ask api.anthropic.com about each host first
+      skipWebFetchPreflight: true, // without this, WebFetch asks api.anthropic.com about each host first
       env: {
         ...claudeVariables(place),
         ...Object.fromEntries(CLAUDE_UNSET.map((name) => [name, ''])),

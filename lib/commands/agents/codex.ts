@@ -1,4 +1,4 @@
-/** How `run` starts Codex: with settings by `-c`, which win over Codex's config.toml. */
+/** How `run` starts Codex: with settings in `-c`. These settings win over Codex's config.toml. */
 import { type Agent, literal, PROVIDER } from './agent.ts';
 
 const CODEX_KEY = 'LOCAL_PROXY_KEY';

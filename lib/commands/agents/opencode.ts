@@ -6,8 +6,8 @@ export const OPENCODE: Agent = {
   env: ({ url, key, model, models }) => {
     const baseURL = `${url}/v1`;
     const npm = '@ai-sdk/openai-compatible';
-    // opencode merges this provider with a provider of the same name in a configuration file, which could add
-    // members to this provider.
+    // opencode merges this provider with a provider of the same name in a configuration file. The file could
+    // add members to this provider.
     const provider = {
       npm,
       api: baseURL,

@@ -3,7 +3,7 @@ import { type Agent, literal, PROVIDER } from './agent.ts';
 
 const VARIABLE = 'LOCAL_PROXY_PROVIDER';
 
-/** The limits that pi gets for a model without limits, because pi's configuration needs numbers. */
+/** The limits that pi gets for a model without limits: pi's configuration needs numbers. */
 const ASSUMED = { context: 128_000, output: 16_384 };
 
 /**
