@@ -129,8 +129,7 @@ async function exchange(asked: Asked, upload: Upload, session: Session, refuse: 
 
 /**
  * Reads the body of the request with `read`, and throws as `read` does. Throws unsupported_encoding for a
- * compressed body. Throws UploadError if the body fails, if a chunk is no Uint8Array, and if the request is
- * aborted.
+ * compressed body. Throws UploadError if the body fails, a chunk is no Uint8Array, or the request is aborted.
  */
 async function takeIn<T>(request: Request, upload: Upload, read: BodyReader<T>): Promise<T> {
   const encoding = request.headers.get('content-encoding') ?? 'identity';

@@ -37,8 +37,7 @@ export class PrivatemodeAI extends OpenAI {
   /**
    * Verifies the service, unless it was verified lately. Resolves with all checks and the manifest if the
    * newest verification accepted the service. Otherwise rejects with a VerificationError, even while an older
-   * secret still protects requests. The error's `verdict` says what was wrong, even if nothing could be
-   * judged.
+   * secret still protects requests. The error always has a `verdict`, which says what was wrong.
    */
   verify(): Promise<Verification> {
     return this.#fetch.verify();

@@ -106,8 +106,7 @@ export function divideOptions(options: unknown) {
 /**
  * The value of an option, if it is right. A plain object is copied without its undefined members. An
  * undefined manifest is copied, and is then refused. Members that `shape` lacks go to `others` if they are
- * the SDK's. Throws config_invalid. An object whose inherited members would be missed is refused, too. Errors
- * quote no value.
+ * the SDK's. Throws config_invalid, also for an object with inherited members. Errors quote no value.
  */
 function optionOf(given: unknown, place: string, shape: Shape, others?: Map<string, unknown>): unknown {
   if (isRule(shape)) return checked(given, place, shape);

@@ -127,8 +127,7 @@ export class Tools {
     this.#demandRoom(place);
     let chosen = namespace === undefined ? name : `${namespace}__${name}`;
     if (!VALID_NAME.test(chosen) || this.origins.has(chosen)) {
-      // The replaced name is the same in every request: with a new name, the request would miss the prompt
-      // cache.
+      // The replaced name is the same in every request, because a new name would miss the prompt cache.
       const digest = Buffer.from(sha256(Buffer.from(key))).toString('hex', 0, DIGEST_BYTES);
       chosen = `${chosen.slice(0, READABLE_LENGTH).replace(/[^\w-]/g, '_')}_${digest}`;
     }
