@@ -25,7 +25,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   verify: async () => (await import('./commands/verify.ts')).VERIFY,
 };
 
-/** Flags that print something instead of a start. If several are given, the first in this table wins. */
+/** Flags with which the program only prints something. If several are given, the first in this table wins. */
 const PRINTED: readonly (readonly [flag: string, render: (columns?: number) => string])[] = [
   ['help', (columns) => fitHelp(renderHelp(), columns)],
   ['version', () => `privatemode-proxy version v${VERSION}\n`],
@@ -74,7 +74,7 @@ export async function runProcess(clock: Clock, program: string): Promise<void> {
   // The proxy must continue if the reader of its log disappears, or if the disk of the log is full.
   stderr.on('error', () => {});
   stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
-    // EPIPE: the reader has read all that it wanted, as with `| head`.
+    // EPIPE means that the reader has read all that it wanted. An example is `| head`.
     if (code === 'EPIPE' || process.exitCode === 1) return;
     process.exitCode = 1;
     stderr.write(
@@ -111,7 +111,8 @@ async function report(thrown: unknown, isJson: boolean, { stderr }: Io): Promise
 
 /**
  * The licences of the program and its parts, in the single executable or beside the built program
- * (scripts/build.ts). From source, only its own licence is shown; dependencies have theirs beside their code.
+ * (scripts/build.ts). A run from source shows only the program's own licence: each dependency has its licence
+ * beside its code.
  */
 function licences(): string {
   if (isSea()) return getAsset('licences', 'utf8');

@@ -26,7 +26,7 @@ export interface Moment {
   readonly monotonic: number;
 }
 
-/** A moment, with the lengths of the waits that begin at this moment. */
+/** A moment, and how long each wait lasts that begins at this moment. */
 export interface Present extends Moment {
   readonly times: Times;
 }
@@ -37,7 +37,7 @@ export const presentOf = (clock: Pick<Clock, 'now' | 'monotonic' | 'times'>): Pr
   times: clock.times,
 });
 
-/** The clock of the operating system, with the lengths of the waits in `times`. */
+/** Makes a clock that reads the operating system's clocks. `times` says how long each wait lasts. */
 export const clockWith = (times: Times): Clock => ({
   times,
   now: () => Date.now(),
@@ -73,8 +73,8 @@ export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void)
 const ignore = (): void => {};
 
 /**
- * One wait at a time, which calls `late` if `ms` pass without `refresh`. Waits are cheap for each piece of a
- * stream: a refresh sets no timer, and a new wait sets one only if the current timer fires too late.
+ * Holds one wait at a time, and calls `late` if `ms` pass without `refresh`. Waits are cheap for each piece
+ * of a stream: a refresh sets no timer, and a new wait sets one only if the current timer fires too late.
  */
 export class Deadline {
   readonly #clock: Pick<Clock, 'monotonic' | 'after'>;

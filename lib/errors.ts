@@ -11,9 +11,9 @@ export type Blame = 'client' | 'operator' | 'upstream' | 'network' | 'attestatio
 export interface Remedies {
   /** The remedy for the person who runs the proxy: its flags, files and network. */
   readonly operator: string;
-  /** The remedy for users of the client library: its options and runtime. By default as for the operator. */
+  /** The remedy for users of the client library: its options and runtime. The default is `operator`. */
   readonly application?: string;
-  /** The remedy for developers who use a gateway (--clients), by default the remedy for the operator. */
+  /** The remedy for developers who use a gateway (--clients). The default is `operator`. */
   readonly developer?: string;
 }
 
@@ -49,7 +49,7 @@ const [TELL, LATER] = [
 
 /**
  * Makes the rows of codes with the same status, blame and repetition. A plain text is the remedy for all
- * readers. In other rows, unless the client is to blame, developers are told to wait or to tell the operator.
+ * readers. If the client is not to blame, all other rows tell developers to wait or to tell the operator.
  */
 function rows<Code extends string>(
   status: number,
@@ -134,7 +134,7 @@ export const ERRORS = {
   ...rows(413, 'client', ANYTIME, {
     body_too_large: 'Send a smaller body, or have the limit raised, if one is named here.',
   }),
-  // An error without a response, because the response has begun and the client does not read it.
+  // This error has no response of its own: a response has begun, and the client does not read it.
   ...rows(0, 'client', ANYTIME, {
     response_not_read: 'Read responses as they come, or close the connection.',
   }),
@@ -314,7 +314,7 @@ export const ERRORS = {
     secret_denied: 'Try again in a moment; if it persists, have it reported to the operator of the service.',
   }),
 
-  // Errors of start-up and configuration, with exit code 1 and never an HTTP response.
+  // Errors of start-up and configuration. They lead to exit code 1, and never to an HTTP response.
   ...rows(0, 'operator', ANYTIME, {
     config_invalid: {
       operator: 'See privatemode-proxy --help.',
@@ -339,11 +339,11 @@ export const ERRORS = {
 export type ErrorCode = keyof typeof ERRORS;
 
 /**
- * Facts for decisions by programs, besides the code of an error or of a failed check. Messages are for
+ * Facts by which programs decide, in addition to the code of an error or of a failed check. Messages are for
  * people, and no program parses a message.
  */
 export interface FailureDetail {
-  /** By our clock, which may be wrong, something is not valid yet (`early`) or has expired (`late`). */
+  /** By our clock, something is not valid yet (`early`) or has expired (`late`). Our clock may be wrong. */
   readonly clock?: 'early' | 'late' | undefined;
   /** The evidence has a form that a newer version of this program may understand. */
   readonly newer?: true | undefined;
@@ -399,7 +399,7 @@ export class PrivatemodeError extends Error {
   }
 }
 
-/** The remedy if something seems not yet valid or expired, because most often our own clock is wrong. */
+/** The remedy if something seems not yet valid, or expired. Most often, our own clock is wrong then. */
 export const CLOCK_REMEDY =
   'Check the clock of this machine first; if it is right, do not trust the remote and report this.';
 

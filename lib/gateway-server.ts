@@ -19,7 +19,7 @@ import { watchFiles } from './watch-files.ts';
 
 export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
 
-/** The members of GatewayDeps, besides `settings`, that this file makes from the configuration. */
+/** The members of GatewayDeps that this file makes from the configuration, except for `settings`. */
 type Made = 'upstream' | 'aliases' | 'createTranslator' | 'cors' | 'memory' | 'dump' | 'terminate';
 
 interface GatewayServerDeps extends Omit<GatewayDeps, Made | 'settings'> {
@@ -30,7 +30,7 @@ interface GatewayServerDeps extends Omit<GatewayDeps, Made | 'settings'> {
   readonly onPermanent: (error: PrivatemodeError) => void; // called if a shared port cannot be opened
 }
 
-/** Opens the port, with --reuse-port only once a secret is in force. Throws config_invalid, listen_failed. */
+/** Opens the port. With --reuse-port, opens once there is a secret. Throws config_invalid, listen_failed. */
 export async function startGatewayServer(config: Config, deps: GatewayServerDeps) {
   const { clock, log, session, metrics, outbound, fd } = deps;
   const { listenAddress, reusePort, workspace, maxBufferedBytes: bytes } = config;

@@ -13,7 +13,7 @@ export type ManifestLog = ReturnType<typeof createManifestLog>;
 /** `appended`: whether a line was added, because the last manifest in the log was another manifest. */
 export type ManifestRecord = Readonly<{ appended: boolean; path: string }>;
 
-/** The time, and the name of the manifest's file, which is beside the log whatever its path says. */
+/** The time, and the name of the manifest's file. The file is beside the log, whatever its path says. */
 const LOG_LINE = /^(\d{4}-\d\d-\d\dT\S+) (?:.*[/\\])?(\d+\.json)[ \t\r]*$/;
 
 /**
@@ -24,7 +24,7 @@ export function createManifestLog(workspace: string) {
   const directory = join(workspace, 'manifests');
   const logPath = join(directory, 'log.txt');
   let queue: Promise<unknown> = Promise.resolve();
-  /** The last manifest that this process recorded, which needs no new record if the disk fails. */
+  /** The last manifest that this process recorded. If the disk fails, this manifest needs no new record. */
   let own: { readonly manifest: Buffer; readonly path: string } | undefined;
 
   async function append(manifest: Uint8Array, at: number): Promise<ManifestRecord> {

@@ -78,7 +78,7 @@ export async function openAdmin(
   const { session, clients, server, service } = seen;
   const { standing } = session;
   if (adminAddress === undefined && metricsAddress === undefined) return () => {};
-  // Imported only if needed, because loading prom-client takes a tenth of the start.
+  // prom-client is imported only if needed, because loading it takes a tenth of the start.
   const { createMetrics } = await import('./observe/metrics.ts');
   const metrics = createMetrics({
     clock,
@@ -169,8 +169,8 @@ const json = (body: string): HealthResponse => ({
  * Opens a separate listener for the routes of `flag`. The separate listener hides the traffic of other
  * clients from a client that may use the port for applications, and hides the clients and requests of the
  * status page (--admin-address) from a reader of the metrics (--metrics-address). Serves only GET and HEAD.
- * Refuses requests of web pages, because a foreign page could read the responses by DNS rebinding, through a
- * host name that leads to this listener. Throws listen_failed.
+ * Refuses requests of web pages. By DNS rebinding, a foreign page could otherwise read the responses through
+ * a host name that leads to this listener. Throws listen_failed.
  */
 export async function startAdmin(
   options: Shown & {

@@ -41,7 +41,7 @@ interface ProxyEnvironment {
 }
 
 /**
- * Starts the proxy. The promise (with --reuse-port, `opened`) resolves when the port is open. Throws
+ * Starts the proxy. Resolves when the port is open. With --reuse-port, only `opened` waits for it. Throws
  * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed, and errors of givenManifest.
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment) {

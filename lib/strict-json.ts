@@ -1,4 +1,4 @@
-/** Parses JSON (RFC 8259) that all parsers read alike: no name twice in an object, numbers as written. */
+/** Parses JSON (RFC 8259) that all parsers read alike: names are unique, and numbers stay as written. */
 import { PrivatemodeError } from './errors.ts';
 import { scanJson } from './json/scan.ts';
 
@@ -66,7 +66,7 @@ function strictValue(_name: string, value: unknown, context?: { readonly source?
   return new JsonObject(Object.entries(value));
 }
 
-/** The path as text: `ReferenceValues.snp[0].ProductName`. Long names, chosen by strangers, are cut. */
+/** The path as text: `ReferenceValues.snp[0].ProductName`. Long names are cut: strangers choose them. */
 export function pathText(path: Path): string {
   const cut = (name: string): string => (name.length > 100 ? `${name.slice(0, 100)}…` : name);
   const steps = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${cut(step)}`));

@@ -3,7 +3,7 @@
 /** Characters that a terminal obeys or nobody sees: controls, bidi, surrogates, private use, separators. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu;
 
-/** The text, cut at `limit` characters, with unprintable characters escaped as in `\u{1b}`. */
+/** Cuts the text at `limit` characters, and escapes unprintable characters in the form `\u{1b}`. */
 export function printable(text: string, limit = 1000): string {
   const cut = text.length > limit ? `${text.slice(0, limit)}…` : text;
   return cut.replace(UNPRINTABLE, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
@@ -11,7 +11,7 @@ export function printable(text: string, limit = 1000): string {
 
 export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) === -1;
 
-/** Escapes unprintable characters in JSON, as in `\u009b`. Line feeds stay, as they only separate values. */
+/** Escapes unprintable characters in JSON, as in `\u009b`. Line feeds stay: they only separate values. */
 export const printableJson = (json: string): string =>
   json.replace(UNPRINTABLE, (character) =>
     character.replace(/[^\n]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
@@ -42,7 +42,7 @@ export const painter =
   (style, text) =>
     colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text;
 
-/** The first candidate with at most `mistakes` letters inserted, missing, replaced or swapped. */
+/** The first candidate within `mistakes` of `word`: a letter inserted, missing, replaced or swapped. */
 export const nearest = (word: string, candidates: readonly string[], mistakes = 1): string | undefined =>
   candidates.find((meant) => isWithin(word, meant, mistakes));
 

@@ -10,14 +10,14 @@ export const TIMES = Object.freeze({
    * keeps the secret (docs/protocol/inference.md 10). In the reference proxy, requests wait for this renewal.
    */
   secretRenew: 2_700_000,
-  /** How much earlier, at random, a renewal may come, so that proxies started together renew separately. */
+  /** The most by which a renewal may come earlier: a random time separates proxies started together. */
   secretJitter: 120_000,
   /**
    * A secret is used for this long, and not in the last five minutes of its hour. The service looks up the
-   * secret when a request has arrived, which takes minutes for a large upload, and clocks drift apart.
+   * secret only when a request has arrived. A large upload takes minutes, and clocks drift apart.
    */
   secretUsable: 3_300_000,
-  /** How long a request waits for a verified service: during its upload, after its upload, before a retry. */
+  /** How long a request waits for a verified service: during its upload, after it, and before a retry. */
   epochWait: 30_000,
   /**
    * A second rejection of the service counts only after this pause, because an attacker on the network can
@@ -25,25 +25,25 @@ export const TIMES = Object.freeze({
    * tries of a denied secret.
    */
   confirmAfter: 6_000,
-  /** How long a request waits for a renewal while the service is refused, which may have been repaired. */
+  /** How long a request waits for a renewal while the service is refused: it may have been repaired. */
   refusedWait: 5_000,
   /** How long a request waits for the next secret after the service denied its secret. */
   deniedWait: 30_000,
-  /** The least pause between renewals that denials of a secret force, as denials are unauthenticated. */
+  /** The least pause between renewals that denials force. Anybody can forge a denial of a secret. */
   deniedPause: 10_000,
   /** The pause after the first failed renewal. Each further failure doubles the pause. */
   firstBackoff: 1_000,
   longestBackoff: 60_000,
   /** How long an API key is not tried again after the service refused the API key. */
   refusedKeyKept: 30_000,
-  /** The longest timer of an alarm, which then reads the wall clock again, because that clock may jump. */
+  /** The longest timer of an alarm. The wall clock may jump, so the alarm reads it after each timer. */
   alarmLook: 30_000,
 
   // Times of the requests that the session sends
   /** Time limits for requesting an attestation document or a secret, and for requesting a manifest. */
   controlTimeout: 30_000,
   manifestTimeout: 30_000,
-  /** Time limits for AMD's and Intel's collateral. With a stored copy, the second limit applies. */
+  /** Time limits for AMD's and Intel's collateral. If there is a stored copy, the second limit applies. */
   collateralTimeout: 20_000,
   collateralAgainTimeout: 5_000,
   /**
@@ -62,7 +62,7 @@ export const TIMES = Object.freeze({
    * the routers in front of services, keep idle connections for longer.
    */
   warmRenew: 45_000,
-  /** The pause in opening connections in advance, after such a connection has failed or was closed. */
+  /** For how long no connection is opened in advance after one of them has failed or was closed. */
   warmPause: 10_000,
   /** The interval between checks of the connections that are kept ready. */
   warmLook: 1_000,
@@ -73,7 +73,7 @@ export const TIMES = Object.freeze({
   staleWithin: 2_000,
   /** The pause before a request is sent again after its connection was reset. */
   resetPause: 50,
-  /** How long the rest of a complete response may take, so that its connection can be reused. */
+  /** How long the service may still send after a complete response, so that its connection is reused. */
   upstreamLinger: 5_000,
   /** The idle time after which the operating system probes a connection to the service. */
   keepAliveProbe: 1_000,
@@ -146,7 +146,7 @@ export const TIMES = Object.freeze({
   storeLongestRetry: 2_000,
   /** How long a place in the limits store belongs to a replica that does not renew its lease. */
   storeLease: 60_000,
-  /** The interval between checks of the limits store, each of which renews the leases. */
+  /** The interval between checks of the limits store. Each check renews the leases. */
   storeLook: 20_000,
   /** A connection to the limits store that is silent for this long hangs in its handshake and is closed. */
   storeSilence: 30_000,
@@ -175,5 +175,5 @@ export const TIMES = Object.freeze({
   relayKeepAlive: 75_000,
 });
 
-/** The same times with any values, so that a test can use other times. */
+/** The type of `TIMES` with any numbers as values, so that a test can use other times. */
 export type Times = { readonly [Name in keyof typeof TIMES]: number };

@@ -58,7 +58,7 @@ export function watchFiles<T>(first: T, read: () => T | Promise<T>, interval: nu
 
 export const MOST_BYTES = 1024 * 1024; // the size limit of a file that is followed
 
-/** Throws for a large file, and for a pipe, which would block a thread. Reading a directory fails later. */
+/** Throws for a large file, and for a pipe: a pipe would block a thread. Reading a directory fails later. */
 function demandSmall(file: Stats): void {
   if (!file.isFile() && !file.isDirectory())
     throw new Error('it is not a regular file; name one, because it is read again and again');
@@ -71,7 +71,7 @@ export async function readSmall(path: string): Promise<Buffer> {
   return readFile(path);
 }
 
-/** Does the same as `readSmall`, synchronously, for the start of the program. */
+/** Reads as `readSmall` does, but synchronously. The start of the program calls this function. */
 export function readSmallSync(path: string): Buffer {
   demandSmall(statSync(path));
   return readFileSync(path);

@@ -5,9 +5,9 @@ import { bearerToken } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ClientEntry } from './clients-file.ts';
 
-/** A client in the form that requests need, built once for each state of the clients file. */
+/** A client in the form that requests need. This form is built once for each state of the clients file. */
 export interface Client extends Omit<ClientEntry, 'apiKeyFile' | 'cacheSalt'> {
-  /** The API key of the service for requests of this client, or undefined for the configured key. */
+  /** The API key of the service for requests of this client. If undefined, the configured key is used. */
   readonly apiKey: string | undefined;
   /** The salt for requests without a salt. If undefined, each request without a salt gets its own salt. */
   readonly sharedSalt: string | undefined;
@@ -25,8 +25,8 @@ export interface Credentials {
 export type ClientsByToken = ReadonlyMap<string, Client>;
 
 /**
- * Finds the client that sent a request. If the request has an Authorization header, only the token in it
- * counts, otherwise the token in `x-api-key`. Throws client_unknown if the token identifies no client or the
+ * Finds the client that sent a request. If the request has an Authorization header, only its token counts.
+ * Otherwise, the token in `x-api-key` counts. Throws client_unknown if the token identifies no client or the
  * client has expired. `now` is in ms since 1970.
  */
 export function authenticate(sent: Credentials, clients: ClientsByToken, now: number): Client {
@@ -43,7 +43,7 @@ export function authenticate(sent: Credentials, clients: ClientsByToken, now: nu
   return client;
 }
 
-/** The SHA-256 of a token's Latin-1 bytes, because Node reads header values as Latin-1. */
+/** The SHA-256 of a token's bytes in Latin-1. Node reads header values as Latin-1, too. */
 const digestOf = (token: string): string => createHash('sha256').update(token, 'latin1').digest('hex');
 
 /**
@@ -61,7 +61,7 @@ const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
   [/^/, 'is not known'],
 ];
 
-/** Returns why the token that was sent, or its absence, identifies no client. */
+/** Returns why the request identifies no client: because of its token, or because it has none. */
 function whyUnknown(token: string | undefined, { authorization, apiKeyHeader }: Credentials): string {
   if (token === undefined)
     return authorization === undefined

@@ -18,7 +18,7 @@ export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
 /** The prefix of a token, by which people and secret scanners distinguish a token from an API key. */
 export const TOKEN_PREFIX = 'pmp_';
 
-/** The most tokens in a file, more than a team needs, to limit the table that each process holds. */
+/** The most tokens in a clients file: more than a team needs. Each process holds a table of all tokens. */
 const MOST_TOKENS = 4096;
 
 /** The greatest value of a limit. Greater values would limit nothing; counts beyond 2^53 are not exact. */
@@ -74,7 +74,7 @@ const time: Read<number> = (value, at) =>
   (typeof value === 'string' ? momentIn(value) : undefined)?.getTime() ??
   refuse(at, 'a time such as 2027-01-31T00:00:00Z (RFC 3339), not a day alone');
 
-/** The members that a client may have, and how each member is read. All other members are refused. */
+/** The members that a client may have, and how each member is read. A member without a row is refused. */
 const MEMBERS = {
   /** The name of the client, which no other client has. */
   name: matching(
@@ -127,8 +127,8 @@ export type Limits = ClientEntry['limits'];
 
 /**
  * Reads the clients file. `needsKeys`: each client must have a key file, because no key is configured.
- * `name`: the name of the file in messages. Throws config_invalid with the JSON path of the mistake, and
- * without any token, digest or other value.
+ * `name`: the name of the file in messages. Throws config_invalid with the JSON path of the mistake. The
+ * error has no token, no digest, and no other value from the file.
  */
 export function parseClientsFile(
   bytes: Uint8Array,

@@ -112,7 +112,7 @@ function tablesOf({ entries, keys }: State, { sharedSalt }: ClientsOptions) {
   };
 }
 
-/** A part of each derivation. A later rule for salts gets another label, so that its salts differ. */
+/** Each derived salt depends on this label. A later rule gets another label, so that its salts differ. */
 const LABEL = 'privatemode-proxy cache salt v1';
 const SALT_BYTES = 32;
 
@@ -135,9 +135,9 @@ const derive = (
 const clientSalt = (sharedSalt: string, name: string): string => derive(sharedSalt, '', 'client', name);
 
 /**
- * The salt that replaces `own`, the salt of a request as UTF-8: HKDF-SHA256 of `own`. The shared salt, if
- * there is one, is the salt of HKDF, and the client's name is the context. So two clients that send the same
- * salt get different salts.
+ * The salt that replaces `own`, the salt of a request as UTF-8. The new salt is the HKDF-SHA256 of `own`. The
+ * salt of HKDF is the shared salt, or empty without one. The client's name is the context. So two clients
+ * that send the same salt get different salts.
  */
 const mixedSalt = (sharedSalt: string | undefined, name: string, own: Uint8Array): string =>
   derive(own, sharedSalt ?? '', 'request', name);

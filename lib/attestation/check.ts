@@ -29,9 +29,9 @@ export interface Finding {
   readonly expected?: string;
   /** The error code of a failed check. A finding that passes has no error code. */
   readonly code?: ErrorCode | undefined;
-  /** Facts about a failed check, besides the error code, that callers need for their decisions. */
+  /** Facts about a failed check that callers need in addition to its error code. */
   readonly detail?: FailureDetail | undefined;
-  /** The seconds since a certificate revocation list was issued. Findings about anything else have no age. */
+  /** The seconds since a certificate revocation list was issued. Only such a finding has an age. */
   readonly age?: number | undefined;
 }
 
@@ -178,7 +178,7 @@ export class Checks {
     return rows.map((row) => this.#made.get(row.id) ?? checkOf(row, undefined));
   }
 
-  /** Counts checks that did not fail. An entry that lacks only collateral ranks first, as it may be valid. */
+  /** Counts checks that did not fail. An entry that lacks only collateral may be valid, so it ranks first. */
   #closeness(): number {
     const checks = [...this.#made.values()];
     const held = checks.filter(({ outcome }) => outcome !== 'fail').length;
@@ -195,15 +195,15 @@ const isRefuted = ({ outcome, code }: Check): boolean =>
   outcome === 'fail' && code !== 'collateral_unavailable';
 
 /**
- * Returns the check that decides against acceptance: the first check with a permanent failure, else the first
- * check that lacked collateral, else the first check that was not made. Missing collateral ranks lower,
- * because a forger who omits collateral must not thereby hide a permanent failure.
+ * Returns the check that decides against acceptance. A check with a permanent failure comes first, then a
+ * check that lacked collateral, then a check that was not made. Missing collateral comes second, because a
+ * forger who omits collateral must not thereby hide a permanent failure.
  */
 export const decisive = (checks: readonly Check[]): Check | undefined =>
   checks.find(isRefuted) ?? firstFailure(checks) ?? checks.find(({ outcome }) => outcome === 'not-evaluated');
 
 /**
- * Whether the checks accept the evidence. Every row needs a check that passed, except that the check of a
+ * Whether the checks accept the evidence. The check of every row must have passed. Only the check of a
  * conditional row may be `not-applicable`. No check may have failed. Without rows, the result is false.
  */
 export function allAccepted(rows: readonly CheckDescription[], checks: readonly Check[]): boolean {

@@ -61,7 +61,7 @@ type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
 /** The largest size in bytes that a check accepts for data from AMD or Intel. */
 export const MAX_FETCHED_BYTES = 256 * 1024;
 
-/** Reads a certificate revocation list. Throws evidence_malformed for invalid DER or more than `maxBytes`. */
+/** Reads a certificate revocation list. Throws evidence_malformed for invalid DER or above `maxBytes`. */
 export function readRevocationList({ crl, stored }: RevocationList, maxBytes = MAX_FETCHED_BYTES) {
   if (crl.length > maxBytes) throw malformed('the CRL is too large');
   return { crl: parseCrl(crl), stored };
@@ -71,7 +71,7 @@ export function readRevocationList({ crl, stored }: RevocationList, maxBytes = M
 export const readFetchedList = (list: RevocationList): ReadList =>
   asCollateral('the CRL', () => readRevocationList(list));
 
-/** Reads a vendor's data. Errors become collateral_unavailable: the service did not send the data. */
+/** Reads a vendor's data. Errors of `read` become collateral_unavailable: the data are missing. */
 export function asCollateral<T>(what: string, read: () => T): T {
   try {
     return read();
@@ -88,7 +88,7 @@ export function howObtained({ stored }: Obtained, origin: string): string {
   return `stored at ${at}, because it could not be fetched now (${stored.because})`;
 }
 
-/** Always passes. Says how the CRL was obtained, and in `age` how many seconds ago the CRL was issued. */
+/** Makes a finding that passes and says how the CRL was obtained. `age`: the CRL's age in seconds. */
 export function obtained(list: ReadList, origin: string, now: Date): Finding {
   const { crlNumber, thisUpdate } = list.crl;
   const age = Math.max(0, Math.floor((now.getTime() - thisUpdate.getTime()) / 1000));
@@ -96,7 +96,7 @@ export function obtained(list: ReadList, origin: string, now: Date): Finding {
   return { ...finding(true, `${how}; number ${crlNumber}, issued ${thisUpdate.toISOString()}`), age };
 }
 
-/** Passes if the certificate revocation list is issued and its next update is stated and not yet due. */
+/** Passes if the CRL has been issued, and if it states a next update that is not yet due. */
 export function currentList({ thisUpdate, nextUpdate }: Crl, now: Date): Finding {
   if (nextUpdate === undefined) return finding(false, 'it names no next update');
   return inForce(now, { notBefore: thisUpdate, notAfter: nextUpdate });

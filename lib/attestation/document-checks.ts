@@ -52,7 +52,7 @@ interface ManifestSubject extends ReadSubject {
   readonly now: Date;
 }
 
-/** Checks the document, whose manifests are compared with the expected manifest, but never parsed. */
+/** Checks the document. The document's manifests are compared with the expected one, but never parsed. */
 export const MANIFEST_ROWS: Rows<ManifestSubject> = [
   row('manifest.count', 'One manifest', '2 no. 7', {
     expected: 'a history of exactly one manifest',

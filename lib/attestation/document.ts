@@ -20,10 +20,10 @@ const LIMITS = { depth: 8, values: 10_000 };
 const BYTES = base64(1);
 
 /**
- * Reads an attestation document. Unknown members are ignored, as in the reference proxy. Throws
- * evidence_malformed for more than 16 MiB, 8 nesting levels, 10,000 values, or 256 items in a list. The same
- * error is thrown for a missing, mistyped or repeated member, for base64 that is empty or not canonical, and
- * for a known member in another letter case, which JSON decoders treat differently.
+ * Reads an attestation document. Like the reference proxy, ignores unknown members. Throws evidence_malformed
+ * for more than 16 MiB, 8 nesting levels, 10,000 values, or 256 items in a list. The same error is thrown for
+ * a missing, mistyped or repeated member, for base64 that is empty or not canonical, and for a known member
+ * in another letter case, because JSON decoders disagree about letter case.
  */
 export function parseDocument(bytes: Uint8Array) {
   if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 16 MiB');

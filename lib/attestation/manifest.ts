@@ -97,9 +97,9 @@ export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
 }
 
 /**
- * Finds the policy entry of the secret service (docs/protocol/attestation.md 19.11): its WorkloadSecretID
- * contains `secret-service`, and its first SAN, which becomes the CN of the certificate, is `root`. Throws
- * manifest_unsupported unless exactly one entry matches and its WorkloadSecretID is unique.
+ * Finds the policy entry of the secret service (docs/protocol/attestation.md 19.11). The entry's
+ * WorkloadSecretID contains `secret-service`. The entry's first SAN, which the certificate has as its CN, is
+ * `root`. Throws manifest_unsupported unless exactly one entry matches and its WorkloadSecretID is unique.
  */
 export function secretServiceEntry({ policies }: Manifest): PolicyEntry {
   const entries = [...policies.values()];
@@ -131,7 +131,7 @@ function readSnp(entry: JsonMembers) {
     product,
     /** The launch digest. If `apeip` is set, the launch digest is that of a guest with one vCPU. */
     trustedMeasurement: entry.get('TrustedMeasurement', hex(48)),
-    /** The reset address of application processors, without which the measurement must match exactly. */
+    /** The reset address of application processors. Without it, the measurement must match exactly. */
     apeip: readApeip(entry),
     minimumTcb: {
       bootloader: tcb.get('BootloaderVersion', BYTE),
@@ -213,7 +213,7 @@ function unsupported(path: Path, value: string): PrivatemodeError {
   return new PrivatemodeError('manifest_unsupported', printable(`unmarshaling manifest: ${what}`));
 }
 
-/** Returns the JSON value as text for an error message, at most 60 characters and then `…`. */
+/** Returns the JSON value as text for an error message, cut after 60 characters. */
 function valueText(value: JsonValue | undefined): string {
   if (value instanceof Map) return 'an object';
   if (Array.isArray(value)) return 'a list';
@@ -235,5 +235,5 @@ function onlyKnown(object: JsonMembers, known: readonly string[]): JsonMembers {
   return object;
 }
 
-/** Folds letter case as Go's JSON decoder does, which also maps the letters ſ and K (U+212A) to ASCII. */
+/** Folds letter case as Go's JSON decoder does. Go's decoder also maps ſ and K (U+212A) to ASCII. */
 const fold = (key: string): string => key.toUpperCase().toLowerCase();

@@ -31,7 +31,7 @@ export interface SecretResponseInput extends SecretMessages {
 interface SecretSubject extends SecretResponseInput {
   readonly meshCa: x509.Certificate;
   readonly certificate: x509.Certificate;
-  /** The manifest's entry for the secret service, with whose values the certificate must agree. */
+  /** The manifest's entry for the secret service. The certificate must agree with the entry's values. */
   readonly service: PolicyEntry;
 }
 
@@ -134,7 +134,7 @@ export const SECRET_ROWS: Rows<SecretSubject> = [
 ];
 
 /**
- * Returns one check for each row of MESH_ROWS and SECRET_ROWS, and all these checks must pass. HPKE decides
+ * Returns one check for each row of MESH_ROWS and SECRET_ROWS. All returned checks must pass. HPKE decides
  * later whether the encapsulated key can be opened. Rejects only for defects of this program.
  */
 export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {

@@ -1,12 +1,12 @@
 /**
  * Reads the protobuf messages of evidence, more strictly than proto3 requires (docs/protocol/attestation.md
  * 13.13). A varint must have its shortest form. No singular field may appear twice. Groups are refused,
- * because no evidence has a group. Other unknown fields are ignored, as in the reference proxy
- * (docs/protocol/attestation.md 6.1). Every function throws evidence_malformed only.
+ * because no evidence has a group. Like the reference proxy, this reader ignores all unknown fields but
+ * groups (docs/protocol/attestation.md 6.1). Every function throws evidence_malformed only.
  */
 import { malformed } from '../crypto/der.ts';
 
-/** A varint, the bytes of a length-delimited field, or false for a field of fixed width (never used). */
+/** A varint, the bytes of a length-delimited field, or false: values of fixed width are never used. */
 type WireValue = bigint | Uint8Array | false;
 
 /** The values of each field by field number, in the order in which they appear in the message. */
@@ -84,7 +84,7 @@ export function bytesField(fields: WireFields, number: number, length?: number):
 export const messageField = (fields: WireFields, number: number): WireFields | undefined =>
   fields.has(number) ? readWireFields(bytesField(fields, number)) : undefined;
 
-/** The type of a field: integer by its bits, bytes of a fixed or of any length, four RTMRs, or a message. */
+/** The type of a field: an integer, bytes (a number gives their length), four RTMRs, or a message. */
 type Shape = keyof typeof BITS | number | 'bytes' | 'rtmrs' | Schema;
 const BITS = { u8: 8, u16: 16, u32: 32, u64: 64 } as const;
 

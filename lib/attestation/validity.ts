@@ -11,9 +11,9 @@ type Period = Readonly<Record<'notBefore' | 'notAfter', Date>>;
 const GRACE = 60_000;
 
 /**
- * Passes if `now` lies within all periods, first and last moment included. The finding names the first period
- * that is not in force, or else the first period. A period that has not begun shows that the local clock is
- * behind, because vendors issue nothing in advance.
+ * Passes if `now` lies within all periods. The first and the last moment belong to a period. The finding
+ * names the first period that is not in force. If all are in force, the finding names the first period. A
+ * period that has not begun shows that the local clock is behind, because vendors issue nothing in advance.
  */
 export function inForce(now: Date, ...periods: readonly [Period, ...Period[]]): Finding {
   const early = periods.find(({ notBefore }) => notBefore.getTime() > now.getTime() + GRACE);

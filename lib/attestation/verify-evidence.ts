@@ -44,9 +44,9 @@ export interface EvidenceVerdict {
   readonly at: Date;
   /** Every check, in order. If a stage has a failed check, the checks of later stages were not made. */
   readonly checks: readonly Check[];
-  /** The check that decided against the evidence, with the error code to report as its `code`. */
+  /** The check that decided against the evidence. The `code` of the check is the error code to report. */
   readonly failure: Check | undefined;
-  /** The mesh CA certificate in PEM, which the report data cover, or undefined without acceptance. */
+  /** The mesh CA certificate (PEM) that the report data cover, or undefined without acceptance. */
   readonly meshCaPem: string | undefined;
 }
 
@@ -60,7 +60,7 @@ export interface VerifyInput {
   readonly roots: TrustRoots;
   readonly collateral: CollateralSource;
   readonly now: Date;
-  /** Whether a secret exchange follows, for which the manifest must contain the secret service. */
+  /** Whether a secret exchange follows. A secret exchange needs the secret service in the manifest. */
   readonly secretFollows: boolean;
 }
 
@@ -71,8 +71,8 @@ const OUTCOMES: Readonly<Record<string, Outcome>> = {
 
 /**
  * Judges an attestation document. Invalid input leads to a verdict that does not accept; the promise rejects
- * only for defects of this program. The verdict has the checks of the first reference value that passes, else
- * of the reference value that comes closest. Collateral is fetched only while no check has failed.
+ * only for defects of this program. The verdict has the checks of the first reference value that passes, or
+ * else of the closest reference value. Collateral is fetched only while no check has failed.
  */
 export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   const checks = new Checks([...ROWS_OF.snp, ...ROWS_OF.tdx]);

@@ -21,7 +21,7 @@ const ALGORITHMS: Readonly<Record<string, { readonly name: string; readonly hash
   '300a06082a8648ce3d040303': { name: 'ecdsa-with-SHA384', hash: 'sha384' },
 };
 
-/** Refuses known algorithms with other parameters. An unknown algorithm, named by OID, never verifies. */
+/** Refuses known algorithms with other parameters. An unknown algorithm (named by OID) never verifies. */
 function readAlgorithm(element: asn1.Der): (typeof ALGORITHMS)[string] {
   const known = ALGORITHMS[hex(element.full)];
   if (known !== undefined) return known;
@@ -69,7 +69,7 @@ export async function verifySignedBy(
 
 export type Certificate = Readonly<ReturnType<typeof parseCertificate>>;
 
-/** A size limit in bytes, as parsing precedes any signature check. Real certificates have under 4 KB. */
+/** The most bytes of a certificate. Parsing precedes all signature checks. Real ones have under 4 KB. */
 const MAX_BYTES = 64 * 1024;
 
 /**

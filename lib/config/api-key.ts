@@ -15,7 +15,7 @@ export interface ApiKey {
 }
 
 /**
- * Parses --api-key: either the key itself, taken verbatim, or `@file`, a readable file with a key. Throws
+ * Parses --api-key: the verbatim key, or `@file`, which names a readable file with a key. Throws
  * config_invalid, also if the key is the name of an existing file. No message quotes the key.
  */
 export function parseApiKey(setting: string, text: string, files: ReadFile = readSmallSync): ApiKey {
@@ -43,7 +43,7 @@ export function configuredKey(configured: ApiKey | undefined) {
   const { key, path, setting = '' } = configured ?? {};
   let value = key;
   let readAt = new Date();
-  /** Where the key comes from, for the operator only. The text never contains the key itself. */
+  /** Tells only the operator where the key comes from. The text never contains the key itself. */
   const origin = (): string =>
     path === undefined
       ? `${setting}, as it stands there`
@@ -75,7 +75,7 @@ export function configuredKey(configured: ApiKey | undefined) {
 const keyFile = (path: string): string => `API key file ${JSON.stringify(path)}`;
 
 /**
- * Removes white space around the key, and a byte order mark, which some editors add. A UTF-16 byte order
+ * Removes white space around the key, and the byte order mark that some editors add. A UTF-16 byte order
  * mark, which PowerShell writes, selects UTF-16.
  */
 function keyIn(path: string, bytes: Uint8Array): string {

@@ -70,7 +70,7 @@ export function parseArgv(
   return { values, warnings: [...warnings], label: (name) => `--${name}` };
 }
 
-/** `spelled` is the flag without its value. A short flag is cut after its letter, as a key may follow. */
+/** `spelled` is the flag without its value. A short flag is cut after its letter: a key may follow. */
 function unknown(spelled: string, flags: readonly Flag[]): PrivatemodeError {
   const listed = flags.flatMap(({ name, hidden }) => (hidden ? [] : [`--${name}`]));
   const meant = nearest(spelled.toLowerCase().replaceAll('_', '-'), listed);
@@ -78,7 +78,7 @@ function unknown(spelled: string, flags: readonly Flag[]): PrivatemodeError {
   return invalid(`unknown flag: ${spelled}${hint}`);
 }
 
-/** The error for a word that is no flag, which may be a key that lost its flag. `before`: the last flag. */
+/** The error for a word that is no flag: perhaps a key that lost its flag. `spelled` is the last flag. */
 function stray(
   word: string,
   known: Spellings,

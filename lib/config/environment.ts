@@ -13,7 +13,7 @@ const API_KEY = 'PRIVATEMODE_API_KEY';
 
 /**
  * Whether a variable with our prefix is no setting. PRIVATEMODE_PROXY_URL tells applications where the proxy
- * is. Kubernetes sets the other variables in each container, for a Service whose name begins like our prefix.
+ * is. For a Service whose name begins like our prefix, Kubernetes sets variables in each container.
  */
 const isOfOthers = (variable: string, text: string): boolean =>
   variable === 'PRIVATEMODE_PROXY_URL' ||

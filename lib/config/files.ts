@@ -33,7 +33,7 @@ export function parseSalt(flag: string, text: string, files?: ReadFile): string 
   // equal.
   if (!text.startsWith('@')) return validSalt(text, text.isWellFormed() && !text.includes('\ufffd'), flag);
   const { name, bytes } = fileOf(flag, 'salt', text, files);
-  // A byte order mark is kept, as in the reference proxy, because instances that share a file need one salt.
+  // Like the reference proxy, keeps a byte order mark: instances that share a file need the same salt.
   const salt = bytes.toString().replace(/^\p{White_Space}+|\p{White_Space}+$/gu, '');
   return validSalt(salt, isUtf8(bytes), name);
 }
@@ -119,7 +119,7 @@ export function prepareWorkspace(workspace: string): void {
   };
   orRefuse(() => makeDirectories(workspace), refuse('created'));
   if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
-  // Tries to write, because a file system may refuse what permissions allow, as /proc does even for root.
+  // Tries to write, because a file system may refuse what permissions allow. Thus /proc refuses even root.
   orRefuse(() => rmdirSync(mkdtempSync(join(workspace, '.write-check-'))), refuse('written'));
 }
 

@@ -91,11 +91,11 @@ const isSpent = ({ apiKey, clients, apiKeyFallback }: Config): boolean =>
   apiKey !== undefined && clients === undefined && apiKeyFallback !== 'never';
 
 /**
- * Logs, once the proxy listens, who else can use the proxy. Warns if other machines can connect without TLS,
- * and tokens would cross the network or others can spend the configured key. Does not warn if clients send
- * keys of their own, because the reference proxy does not warn either. An open admin listener is logged,
- * because the admin listener asks for no key. `inherited`: the address of a systemd socket, which replaces
- * --listen-address.
+ * Logs who else can use the proxy, once the proxy listens. Warns if other machines can connect without TLS,
+ * provided that tokens would cross the network or others could spend the configured key. Does not warn if
+ * clients send keys of their own, because the reference proxy does not warn either. An open admin listener is
+ * logged, because the admin listener asks for no key. `inherited`: the address of a systemd socket, which
+ * replaces --listen-address.
  */
 export function tellReach(
   config: Config,

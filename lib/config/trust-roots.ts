@@ -23,8 +23,8 @@ const NAMES = [...PRODUCT_NAMES.flatMap((product) => [`ARK-${product}`, `SEV-${p
 
 /**
  * The hardware roots to trust: the vendors' roots, or those of --unsafe-trust-roots for simulators. Throws
- * unsafe_roots_refused if the API endpoint, or the CDN of a managed manifest, belongs to the real service,
- * because anybody could then impersonate the service. Also throws the errors of `readTrustRoots`.
+ * unsafe_roots_refused if the API endpoint or the CDN of a managed manifest belongs to the real service.
+ * Otherwise, anybody could impersonate the service. Also throws the errors of `readTrustRoots`.
  */
 export function trustRoots(
   config: Pick<Config, 'unsafeTrustRoots' | 'apiEndpoint' | 'cdnBaseUrl' | 'manifestPath'>,
@@ -42,9 +42,9 @@ export function trustRoots(
 }
 
 /**
- * Whether `host` (with or without a port) belongs to the real service, in any spelling. Parsing `host` as a
- * URL normalises case, port, percent-encoding and full-width characters. A text that cannot be parsed as a
- * host counts as a host of the real service.
+ * Whether `host` belongs to the real service. `host` may have any spelling, with or without a port. Parsing
+ * `host` as a URL normalises case, port, percent-encoding and full-width characters. A text that cannot be
+ * parsed as a host counts as a host of the real service.
  */
 function belongsToService(host: string): boolean {
   if (isIP(host) !== 0) return false; // an IPv6 address without brackets is no host of a URL
@@ -52,7 +52,7 @@ function belongsToService(host: string): boolean {
   return url === null || url.hostname === '' || isProductionHost(url.hostname);
 }
 
-/** A hint for errors that a simulator on this machine may have caused, or undefined for other errors. */
+/** A hint for an error that may come from a simulator on this machine; for any other error, undefined. */
 export const simulatorHint = (
   { blame, code }: Pick<PrivatemodeError, 'blame' | 'code'>,
   { apiEndpoint }: Pick<Config, 'apiEndpoint'>,

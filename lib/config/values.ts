@@ -73,7 +73,7 @@ export function parsePath(flag: string, text: string): string {
   return matching(/^[^\0]+$/, 'a path')(flag, text);
 }
 
-/** A protocol version vX.Y.Z, the form of the Privatemode-Version header. */
+/** A protocol version vX.Y.Z. The Privatemode-Version header has this form. */
 export const parseProtocolVersion = matching(
   /^v(?:0|[1-9]\d{0,3})(?:\.(?:0|[1-9]\d{0,3})){2}$/,
   'a version of three numbers such as v1.40.0',
@@ -84,7 +84,7 @@ const MAX_DURATION_MS = 24 * 24 * 3_600_000;
 /** The ms of each unit. Two rows look alike: one µ is the micro sign, and the other is the Greek letter. */
 const MS = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
-/** Reads Go's notation, a sequence of numbers with units: `1h30m`, `1.5s`, or `0`. Returns ms. */
+/** Reads numbers with units in Go's notation: `1h30m`, `1.5s`, or `0`. Returns ms. */
 export const durationFrom = (leastMs: number): Parse<number> =>
   parser(`a duration such as 30s, 5m or 1h30m, from ${leastMs}ms to 576h`, (text) => {
     const parts = [...text.matchAll(/(\d+(?:\.\d*)?)(ns|us|µs|μs|ms|s|m|h)/g)];
@@ -97,7 +97,7 @@ export const durationFrom = (leastMs: number): Parse<number> =>
 /** Log levels, least severe first: -4, 0, 4 and 8 in Go's slog, or 20, 30, 40 and 50 in pino. */
 const LEVELS = ['debug', 'info', 'warn', 'error'];
 
-/** Reads a level: a name, or a number of slog (above 8 counts as 8). Returns the number of pino. */
+/** Reads a name, or a number of slog. A number above 8 counts as 8. Returns the number of pino. */
 export const parseLogLevel = parser('debug, info, warn, error, or a number (-4: debug, 8: error)', (text) => {
   const number = /^[+-]?\d{1,6}$/.test(text) ? Math.min(Number(text), 8) : Number.NaN;
   const level = LEVELS.findIndex((name, k) => name === text.toLowerCase() || number <= 4 * (k - 1));
@@ -107,7 +107,7 @@ export const parseLogLevel = parser('debug, info, warn, error, or a number (-4: 
 const RFC_3339 =
   /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(\.\d{1,9})?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/i;
 
-/** The time of an RFC 3339 text with a time zone, cut to ms, or undefined for any other text. */
+/** The time in whole ms of an RFC 3339 text with a time zone, or undefined for any other text. */
 export function momentIn(text: string): Date | undefined {
   const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
   const midnight = new Date(`${day}T00:00:00Z`);
@@ -118,7 +118,7 @@ export function momentIn(text: string): Date | undefined {
 
 export const parseMoment = parser('a moment such as 2026-12-01T00:00:00Z', momentIn);
 
-/** Reads `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address; undefined for any other text. */
+/** Reads `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address. Otherwise, returns undefined. */
 function hostIn(text: string): { readonly host: string; readonly port: number | undefined } | undefined {
   const split = /^(?:\[([^\]]+)\]|([^:[\]]+))(?::(\d+))?$/.exec(text);
   const [, ipv6, name = '', digits] = split ?? [text, text];
@@ -135,8 +135,8 @@ export interface HostPort {
 }
 
 /**
- * Reads a host and a port. The host becomes lower case, without a trailing dot, and an IPv6 address without
- * brackets. If there is no default port, the text must contain a port.
+ * Reads a host and a port. The result is in lower case, has no trailing dot, and has no brackets around an
+ * IPv6 address. If there is no default port, the text must contain a port.
  */
 export const hostPort = (defaultPort?: number): Parse<HostPort> =>
   parser('HOST:PORT without a scheme, such as 127.0.0.1:9090 or [::1]:9090', (text) => {
@@ -155,7 +155,7 @@ export const parseOwnHost = parser('host names with an optional port', (text) =>
 export const socketPath = (listenAddress: string): string | undefined =>
   /^unix:(.*)$/s.exec(listenAddress)?.[1];
 
-/** Reads a host, or `unix:` and an absolute path. macOS allows 103 bytes, and Linux 108 (sun_path). */
+/** Reads a host, or `unix:` and an absolute path. sun_path allows 103 bytes on macOS and 108 on Linux. */
 export const parseListenAddress = parser(
   'a host without port, or unix:/PATH of at most 103 bytes',
   (text) => {
@@ -187,14 +187,14 @@ export function parseAliases(flag: string, text: string): AliasTable {
   return table;
 }
 
-/** Reads a base URL, https or (for this machine only) http. Removes a slash at the end of the URL. */
+/** Reads a base URL with https, or with http if this machine is the host. Removes slashes at the end. */
 export const parseBaseUrl = parser('an https URL without a query', (text) => {
   const { protocol, hostname = '', search, hash, username, href } = URL.parse(text) ?? {};
   const isSafe = protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname));
   return isSafe && `${search}${hash}${username}` === '' ? href?.replace(/\/+$/, '') : undefined;
 });
 
-/** Reads an origin as browsers send it: any scheme, no path, not the scheme's default port; or *. */
+/** Reads * or an origin of any scheme without a path. Removes the scheme's default port, as browsers do. */
 export const parseOrigin = parser('origins without a path, such as https://chat.example.com, or *', (text) =>
   /^\*$|^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.test(text)
     ? text.toLowerCase().replace(/^(?:(http:.*):80|(https:.*):443)$/, '$1$2')

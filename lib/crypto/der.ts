@@ -47,7 +47,7 @@ function readElement(bytes: Uint8Array, start: number, depth: number) {
   if (contentStart > bytes.length) throw malformed('DER ends inside a length');
   const digits = bytes.subarray(start + 2, contentStart);
   const length = isLong ? digits.reduce((sum, byte) => sum * 256 + byte, 0) : first;
-  // An indefinite length has no digits, so it counts as 0, which the long form may not state.
+  // An indefinite length has no digits, so it counts as 0. The long form may not state the length 0.
   if (isLong && length < Math.max(0x80, 256 ** (digits.length - 1)))
     throw malformed('DER uses a length that is indefinite, or not in its shortest form');
   const end = contentStart + length;
@@ -149,7 +149,7 @@ export function readSmallInteger(element: Der, max: number, tag?: number): numbe
   return value;
 }
 
-/** Reads an INTEGER as lower-case hex of whole bytes, the form of all serial numbers in this program. */
+/** Reads an INTEGER as lower-case hex of whole bytes. All serial numbers in this program have this form. */
 export const readSerial = (element: Der): string => Buffer.from(readUnsigned(element)).toString('hex');
 
 /** Reads an OBJECT IDENTIFIER as dotted decimal numbers. Refuses an arc of more than 53 bits. */
@@ -174,7 +174,7 @@ export function readOid(element: Der): string {
 /** The bytes of an OCTET STRING, which DER requires to be primitive. */
 export const readOctetString = (element: Der): Uint8Array => expectTag(element, TAG.octetString).content;
 
-/** The bytes of a BIT STRING. At most `most` bits of the last byte may be unused, and these must be zero. */
+/** The bytes of a BIT STRING. At most `most` bits of the last byte may be unused. Unused bits must be 0. */
 export function readBitString(element: Der, most: number): Uint8Array {
   const { content } = expectTag(element, TAG.bitString);
   const [unused = 8] = content;
@@ -204,7 +204,7 @@ export function readText({ tag, content }: Der): string {
 
 const TIME = /^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/;
 
-/** Reads a UTCTime or GeneralizedTime, with seconds, `Z` and no fraction, as RFC 5280 4.1.2.5 demands. */
+/** Reads a UTCTime or GeneralizedTime. RFC 5280 4.1.2.5 demands seconds, `Z`, and no fraction. */
 export function readTime({ tag, content }: Der): Date {
   if (tag !== TAG.utcTime && tag !== TAG.generalizedTime) throw malformed('a time is missing');
   const text = Buffer.from(content).toString('latin1');

@@ -4,9 +4,9 @@
  * event of a stream has four short messages, and OpenSSL would spend nearly all its time on a new context for
  * each message. So one ECB context per key encrypts the counter blocks of several short messages in one call.
  * GHASH is the constant-time code of the RustCrypto project in WebAssembly, and it works in the memory into
- * which the messages are decoded. The bench row stream_cpu_per_token needs WebAssembly: an event takes 20 of
- * 150 us less than with GHASH in JavaScript, whose table of 28 KB has left the processor's cache before each
- * event.
+ * which the messages are decoded. The bench row stream_cpu_per_token needs WebAssembly, which saves 20 of the
+ * 150 us that an event takes with GHASH in JavaScript. The 28 KB table of GHASH in JavaScript has left the
+ * processor's cache before each event.
  */
 import * as openssl from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
@@ -19,7 +19,7 @@ const BLOCK = 16; // the bytes of an AES block, and of the AAD of a short messag
 const IV_AT = BLOCK - IV_BYTES; // offset of the iv in its block, which the AAD later overwrites
 /** The most bytes of a short ciphertext. For a longer ciphertext, an OpenSSL context costs less. */
 const SHORT_BYTES = 512;
-const TOGETHER = 14; // the number of short messages in one call, for which the WebAssembly memory has room
+const TOGETHER = 14; // the most short messages in one call: the WebAssembly memory has room for no more
 // Without authTagLength, OpenSSL would accept authentication tags of only 4 bytes.
 const GCM_OPTIONS = { authTagLength: TAG_BYTES };
 
@@ -60,7 +60,7 @@ export interface SealedParts {
 /** Why no message was opened: invalid hex, a wrong length, or a wrong authentication tag. */
 export type OpenFailure = 'malformed' | 'not authentic';
 
-/** The part of WebAssembly that this file uses, because the types of Node have no WebAssembly. */
+/** Declares the part of WebAssembly that this file uses. The types of Node have no WebAssembly. */
 declare const WebAssembly: {
   readonly Module: new (bytes: Uint8Array) => object;
   readonly Instance: new (module: object) => { readonly exports: GhashModule };
@@ -82,12 +82,12 @@ const hashed = Buffer.from(memory.buffer, HASH_AT, BLOCK);
 
 /** Holds AAD, ciphertext and tag of each short message. Zeros and lengths later overwrite the tag. */
 const texts = Buffer.from(memory.buffer, TEXTS_AT, TOGETHER * (BLOCK + SHORT_BYTES + TAG_BYTES));
-/** Holds the counter blocks of each message, at its offsets in `texts`, with J0 in place of the AAD. */
+/** Holds the counter blocks of each message at its offsets in `texts`. J0 takes the place of the AAD. */
 const counters = Buffer.alloc(texts.length);
 
 /** Rounds `size` up to whole blocks. */
 const padded = (size: number): number => (size + BLOCK - 1) & -BLOCK;
-/** The bytes of a ciphertext without its authentication tag. `body` is hex. */
+/** The number of bytes of a ciphertext without its tag. `body` is hex. */
 const sizeOf = (body: string): number => body.length / 2 - TAG_BYTES;
 /** The number of bytes that one message takes in `texts`. */
 const spanOf = (body: string): number => BLOCK + padded(body.length / 2);
@@ -121,7 +121,7 @@ export class SecretKey {
   constructor(bytes: Uint8Array) {
     this.#key = openssl.createSecretKey(bytes);
     bytes.fill(0);
-    // OpenSSL would silently accept a key of another length, even a weaker one.
+    // OpenSSL would silently accept a key of another length, even a weaker key.
     if (this.#key.symmetricKeySize !== 32) throw internal('the secret is not 32 bytes');
     this.#blocks = openssl.createCipheriv('aes-256-ecb', this.#key, null).setAutoPadding(false);
     this.#subkey = this.#blocks.update(Buffer.alloc(BLOCK)); // H = CIPH(0^128): 7.1, step 1; 7.2, step 2
@@ -133,8 +133,9 @@ export class SecretKey {
   }
 
   /**
-   * Begins to encrypt one message in pieces, all but the last of whole blocks. `update` returns as many bytes
-   * as it gets; `getAuthTag` returns the tag after `final`. Throws `internal` unless the iv has 12 bytes.
+   * Begins to encrypt one message in pieces. All pieces but the last must consist of whole blocks. `update`
+   * returns as many bytes as it gets; `getAuthTag` returns the tag after `final`. Throws `internal` unless
+   * the iv has 12 bytes.
    */
   seal(iv: Uint8Array, aad: Uint8Array) {
     if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');

@@ -24,7 +24,7 @@ export const sha256 = (...parts: Uint8Array[]): Uint8Array => nobleSha256(concat
 export const sha384 = (...parts: Uint8Array[]): Uint8Array => nobleSha384(concatBytes(...parts));
 export const sha256Latin1 = (bytes: Uint8Array): string => Buffer.from(nobleSha256(bytes)).toString('latin1');
 
-/** The base point without noble's precomputed table, which takes 40 ms and pays off only for many uses. */
+/** The base point without noble's precomputed table. A table takes 40 ms and pays off only for many uses. */
 const P384_BASE = p384.Point.fromAffine(p384.Point.BASE.toAffine());
 export const multiplyBaseP384 = (scalar: bigint): Uint8Array =>
   P384_BASE.multiplyUnsafe(scalar).toBytes(false);

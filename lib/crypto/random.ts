@@ -1,6 +1,6 @@
 /** Random bytes from the operating system, through Web Crypto, which every supported runtime has. */
 
-/** The bytes drawn at once, because drawing a few bytes costs more than encrypting a message with them. */
+/** The size of the pool in bytes: drawing a few bytes costs more than encrypting a message with them. */
 const POOL_BYTES = 4096;
 
 let pool: Buffer = Buffer.alloc(0);

@@ -18,7 +18,7 @@ export interface PublicKey {
   readonly curve?: EcCurve | undefined;
   readonly point?: Uint8Array;
   readonly rsa?: { readonly modulusBits: number; readonly exponent: bigint };
-  /** Imports the key for Web Crypto. Absent if the key verifies nothing. Rejects for an unsupported key. */
+  /** Imports the key for Web Crypto. Rejects for an unsupported key. A key that verifies nothing lacks it. */
   readonly imported?: () => Promise<CryptoKey>;
 }
 
@@ -69,8 +69,8 @@ export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
 }
 
 /**
- * Reads a key from 0x04 || x || y, where x and y are big-endian with 32 or 48 bytes each. Refuses other
- * encodings of a point, as Go does. Throws evidence_malformed, also for a point that is not on the curve.
+ * Reads a key from 0x04 || x || y, where x and y are big-endian with 32 or 48 bytes each. Like Go, refuses
+ * other encodings of a point. Throws evidence_malformed, also for a point that is not on the curve.
  */
 export function publicKeyFromPoint(curve: EcCurve, bytes: Uint8Array): PublicKey {
   const point = owned(bytes);

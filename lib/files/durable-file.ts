@@ -10,8 +10,8 @@ type Content = Uint8Array | string;
 const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
 
 /**
- * Stores a file under a name that no file has yet. If the name is taken, even just now by another process,
- * resolves with false and stores nothing. If the file system has no hard links, writes a copy instead.
+ * Stores a file under a name that no file has yet. If another file has the name, resolves with false and
+ * stores nothing, even if it came just now. If the file system has no hard links, writes a copy instead.
  */
 export async function publish(path: string, content: Content, mode: number): Promise<boolean> {
   const linked = (temporary: string): Promise<void> =>

@@ -26,8 +26,8 @@ interface RequestCountsOptions {
 /**
  * Keeps exact counts, because `admit` decides and counts in one step. Within any 60 s, `admit` admits at most
  * requestsPerMinute requests of a client, including those in `before`. Tokens count for the day on which
- * their request ends. If the wall clock was set back, admission times in the future count as now, so that
- * they refuse a client for at most a minute, or for today.
+ * their request ends. If the wall clock was set back, admissions in the future count as now, and tokens of a
+ * later day for today. So a clock set back refuses a client for at most a minute, or for today.
  */
 export function createRequestCounts({ clock, before = [], changed }: RequestCountsOptions): RequestCounts {
   const clients = new Map<string, Used>();
@@ -37,7 +37,7 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
     clients.set(name, { times, day: dayOf(startedAt), tokens, running: 0 });
   }
 
-  /** Returns what a client has used, without tokens of earlier days and admissions over a minute ago. */
+  /** Returns what a client has used. Tokens of earlier days and admissions over a minute ago are left out. */
   function usedBy(name: string, at: number, time: number): Used {
     const day = dayOf(at);
     const used = clients.get(name) ?? { times: [], day, tokens: 0, running: 0 };
@@ -70,7 +70,7 @@ export function createRequestCounts({ clock, before = [], changed }: RequestCoun
       if (tokensPerDay !== undefined && used.tokens >= tokensPerDay)
         throw limitReached('tokensPerDay', limits, ((dayOf(at) + 1) * DAY_MS - at) / 1000);
       if (requestsPerMinute !== undefined && used.times.length >= requestsPerMinute) {
-        // The admission that must first become a minute old; not the oldest one, if the limit was lowered.
+        // This admission must become a minute old. After a lowered limit, older admissions may exist.
         const leaves = used.times[used.times.length - requestsPerMinute]! + WINDOW_MS;
         throw limitReached('requestsPerMinute', limits, (leaves - time) / 1000);
       }

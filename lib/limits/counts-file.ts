@@ -21,7 +21,7 @@ export interface ClientCounts {
 export type CountsAt = (now: number) => readonly ClientCounts[];
 
 /**
- * Reads the file, and replaces it at most once a second when counts have changed, and at the end. A kill or a
+ * Reads the file. Replaces it at most once a second while counts change, and once at the end. A kill or a
  * power cut loses the counts of the last second. Two gateways with one workspace notice each other by the
  * file's modification time. There is no lock file, because a lock would outlive a crash. Calls `tell` with a
  * reason whenever counts may not survive a restart, and without a reason whenever counts were written. Throws
@@ -33,7 +33,7 @@ export async function openCountsFile(workspace: string, clock: Clock, tell: (rea
   const file = readNamed(what, path, (name) => statSync(name, { throwIfNoEntry: false }));
   const before = file === undefined ? [] : countsIn(readNamed(what, path), clock.now());
   if (before === undefined) tell(new Error('limits.json cannot be understood, and is left out'));
-  /** The file's modification time as this gateway knows it. Any other time shows another gateway's write. */
+  /** The file's modification time as this gateway knows it. Another gateway's write changes the time. */
   let known = file?.mtimeMs;
   const timeNow = async () => (await unless('ENOENT', stat(path)))?.mtimeMs;
   let unwritten: CountsAt | undefined;
@@ -75,8 +75,8 @@ export async function openCountsFile(workspace: string, clock: Clock, tell: (rea
 const dayOf = (at: number): string => new Date(at).toISOString().slice(0, 10);
 
 /**
- * The counts in a file, or undefined if the file has another form. Tokens of another day, and admissions a
- * minute or more from now, are left out. Admissions may be in the future, if the clock was set back.
+ * The counts in a file, or undefined if the file has another form. Leaves out tokens of another day, and
+ * admissions at least a minute away from now. Admissions may be in the future, if the clock was set back.
  */
 function countsIn(text: Buffer, now: number): readonly ClientCounts[] | undefined {
   try {

@@ -2,7 +2,7 @@
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** The most requests that may wait, of all clients and of one. Each waiting request holds a connection. */
+/** The most waiting requests of all clients, and of one client. Each waiting request holds a connection. */
 const MOST_WAITING = 1024;
 const MOST_WAITING_OF_ONE = 256;
 
@@ -17,9 +17,9 @@ interface Queue {
 /** `limit` is the most requests that may run at the same time. */
 export function createFairQueue(limit: number, clock: Clock) {
   const late = `no place became free within ${clock.times.placeWait / 1000} s`;
-  /** With 8 or more places, one place in 16, rounded up, is reserved for clients that run no request. */
+  /** Of 8 or more places, a sixteenth (rounded up) is reserved for clients that run no request. */
   const kept = limit < 8 ? 0 : Math.ceil(limit / 16);
-  /** Client name (undefined: one more client) → its queue, in the order in which clients last got a place. */
+  /** Client name (undefined is one more client) → its queue. The client that last got a place comes last. */
   const queues = new Map<string | undefined, Queue>();
   let running = 0;
   let waiting = 0;
@@ -40,7 +40,7 @@ export function createFairQueue(limit: number, clock: Clock) {
   const hasPlaceFor = (name: string | undefined, queue: Queue): boolean =>
     running < (name === undefined || queue.running === 0 ? limit : limit - kept);
 
-  /** Lets in the client with the fewest running requests; among equals, who got a place longest ago. */
+  /** Lets in the client with the fewest running requests. Of equals, takes the one served longest ago. */
   function letNextIn(): void {
     const lines = [...queues].filter(([, queue]) => queue.waiting.size > 0);
     const [next] = lines.sort(([, one], [, other]) => one.running - other.running);
@@ -72,9 +72,9 @@ export function createFairQueue(limit: number, clock: Clock) {
     /**
      * Gives the client a place, at once or when a place becomes free. Returns a function that gives the place
      * back and must be called once. A free place goes to the client with the fewest running requests. Clients
-     * with equally many requests take turns, and the requests of one client are in order of arrival. Throws
-     * or rejects with max_in_flight_reached after 10 s, or if 256 requests of the client or 1,024 requests in
-     * all already wait. Rejects with the reason of `signal`, which must not be aborted yet.
+     * with equally many requests take turns, and the requests of one client are in order of arrival. Rejects
+     * with max_in_flight_reached after 10 s. Throws this error at once if 256 requests of the client or 1,024
+     * in all already wait. Rejects with the reason of `signal`, which must not be aborted yet.
      */
     enter(name: string | undefined, signal: AbortSignal): (() => void) | Promise<() => void> {
       const queue = queues.get(name) ?? { running: 0, waiting: new Set() };

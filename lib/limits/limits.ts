@@ -24,7 +24,7 @@ export interface RequestCounts {
   admit(client: LimitedClient): Permit | Promise<Permit>;
 }
 
-/** Whether a value from a store is a count of requests, tokens or ms: an exact integer, not negative. */
+/** Whether a value from a store is a count of requests, tokens or ms: an exact integer, at least 0. */
 export const isCount = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0;
 

@@ -11,7 +11,7 @@ export interface RedisCountsOptions {
   readonly ca: readonly string[]; // CA certificates for rediss://, in PEM
   readonly onFailure: 'closed' | 'open';
   readonly uncounted: () => void;
-  readonly failed: (reason: string) => void; // the store fails; `reason` quotes no part of the URL
+  readonly failed: (reason: string) => void; // called when the store fails; `reason` has no part of the URL
   readonly usable: () => void; // called when a test of the store succeeds
   readonly clock: Clock;
 }
@@ -26,8 +26,8 @@ const keysOf = (client: string): readonly string[] =>
 
 /**
  * One script contains all actions, so that a server knows either all actions or none. The script replies with
- * the index in REACHED of the reached limit, or 0, and with the seconds to wait. The script uses the store's
- * clock, so that replicas with different clocks agree. All times are in ms. Arguments:
+ * two numbers: the index in REACHED of the reached limit (else 0), and the seconds to wait. The script uses
+ * the store's clock, so that replicas with different clocks agree. All times are in ms. Arguments:
  */
 const SCRIPT = `
 local tokens, window, running = KEYS[1], KEYS[2], KEYS[3]
@@ -74,7 +74,7 @@ const REACHED = [undefined, 'tokensPerDay', 'requestsPerMinute', 'maxConcurrent'
 
 type Reply = readonly [reached: number, seconds: number];
 
-/** Whether the script can have given this reply. Other replies may come from a proxy or another server. */
+/** Whether the script can have given this reply. A proxy or another server may give other replies. */
 const isReply = (reply: unknown): reply is Reply =>
   Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0]! < REACHED.length;
 
@@ -113,7 +113,7 @@ export async function openRedisCounts(options: RedisCountsOptions) {
     disableClientInfo: true,
     maintNotifications: 'disabled',
     commandsQueueMaxLength: 10_000,
-    commandOptions: { timeout: 0 }, // this timeout covers the wait to be sent, not the wait for a reply
+    commandOptions: { timeout: 0 }, // a timeout would limit the wait to be sent, not the wait for a reply
     scripts: { count },
   });
 

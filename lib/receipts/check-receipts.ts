@@ -11,18 +11,18 @@ export type ReceiptsReport = Awaited<ReturnType<typeof checkReceipts>>;
 
 export type CheckOptions = Readonly<{ since?: string; publicKeyFiles?: readonly string[]; strict?: boolean }>;
 
-/** A line of a file. Line numbers start at 1, as in editors, and 0 means the whole file. */
+/** A line of a file. Editors count lines from 1, and so does `line`. The number 0 means the whole file. */
 type Place = Readonly<{ file: string; line: number }>;
 
-/** The chain of one instance, as far as it was checked. `digest` is the SHA-256 of its last line `last`. */
+/** The chain of one instance, as far as it was checked. `digest` is the SHA-256 of the last line `last`. */
 type Chain = Readonly<{ key: KeyObject; at: Place; last: receipts.ReceiptLine; digest: string }>;
 
 /**
  * Checks the receipts of a directory, in the files from the day `since` on (YYYY-MM-DD, UTC). With
- * `publicKeyFiles` (PEM), only chains of these keys are accepted. Without the files, the key in each chain is
- * used. With `strict`, gaps are failures. Resolves with the findings. `ok`: no finding is a failure.
+ * `publicKeyFiles` (PEM), only chains of these keys are accepted. Without `publicKeyFiles`, the key in each
+ * chain is used. With `strict`, gaps are failures. Resolves with the findings. `ok`: no finding is a failure.
  * `publicKeys`: the SHA-256 of each signing key's SubjectPublicKeyInfo. `lines`: the number of signed lines.
- * `hasCustomRoots`: other roots than those of AMD and Intel were trusted. Throws receipts_unreadable.
+ * `hasCustomRoots`: roots other than those of AMD and Intel were trusted. Throws receipts_unreadable.
  */
 export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
   check(directory, options).catch((cause: unknown): never => {
@@ -32,7 +32,7 @@ export const checkReceipts = (directory: string, options: CheckOptions = {}) =>
 async function check(directory: string, { since = '', publicKeyFiles = [], strict = false }: CheckOptions) {
   const findings: (Place & Readonly<{ message: string; fails: boolean }>)[] = [];
   const fail = (at: Place, message: string): void => void findings.push({ ...at, message, fails: true });
-  /** Notes a gap, which may be no tampering: a killed proxy, a full disk, or missing files. */
+  /** Notes a gap. Tampering causes gaps, but so does a killed proxy, a full disk, or a missing file. */
   const gap = (at: Place, message: string): void => void findings.push({ ...at, message, fails: strict });
   const given = new Set(await Promise.all(publicKeyFiles.map(readKeyName)));
   /** File → the public key that its first line names, if this public key is accepted. */

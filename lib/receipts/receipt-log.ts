@@ -27,13 +27,13 @@ export interface ReceiptLogOptions {
   readonly onWritten: () => void;
   /** Called when the first receipt is lost, and again when the number of lost receipts is known. */
   readonly onLost: () => void;
-  /** The log increases `lost` by the requests whose receipts were lost. */
+  /** The number of requests whose receipts were lost. The log increases this number. */
   readonly counters: { lost: number };
   /** The number of lines that may wait for the disk. Receipts beyond this number are lost. */
   readonly mostPending?: number;
 }
 
-/** The number of records that are kept, enough for about a month. Older records are removed. */
+/** How many records are kept: enough for about a month. Older records are removed. */
 export const MOST_RECORDS = 1_000;
 /** The number of records that may wait for the disk. */
 const MOST_WAITING = 20;
@@ -82,7 +82,7 @@ async function begin(options: ReceiptLogOptions) {
     prev = receipts.sha256(line);
     pending.push({ file, line, type: record.type, exchange });
   }
-  /** Switches to the file of today, or of the line's day if this day is later, but never to an older file. */
+  /** Goes to the file of today, or of the line's day if it is later. Never goes back to an older file. */
   function goToDay(timeOfLine = ''): void {
     const now = time();
     const day = (timeOfLine > now ? timeOfLine : now).slice(0, 10);
@@ -114,7 +114,7 @@ async function begin(options: ReceiptLogOptions) {
       const { file } = first;
       const batch = pending.filter((each) => each.file === file);
       await append(batch, join(directory, file));
-      whole = undefined; // kept until here, because closing a file may fail on a network disk
+      whole = undefined; // only after `append`, because closing a file may fail on a network disk
       pending = pending.slice(batch.length);
       reportLost();
     }
@@ -192,8 +192,8 @@ async function lastLineOf(path: string): Promise<string> {
 }
 
 /**
- * The SHA-256 of the last line of each file, unless a first line signed with `key` (public) already names
- * this last line. Otherwise every first line would name all files and grow with each start.
+ * The SHA-256 of the last line of each file. A last line that a first line signed with `key` (public) already
+ * names is left out. Otherwise every first line would name all files and grow with each start.
  */
 async function endsOfFiles(directory: string, key: KeyObject): Promise<Record<string, string>> {
   const ends = new Map<string, string>();

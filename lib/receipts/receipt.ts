@@ -36,11 +36,11 @@ export interface RequestReceipt {
   readonly client: string | null;
   readonly model: string | null;
   readonly status: number | null;
-  /** The request body as received from the application, as far as it was read. */
+  /** The part of the application's request body that was read, exactly as received. */
   readonly request: BodyDigest;
   /** The response body as handed to the application's connection, and the number of stream events. */
   readonly response: BodyDigest & { readonly events: number };
-  /** Token counts of the service, unauthenticated. `cached`: the part of `in` that came from its cache. */
+  /** The service's token counts, which are not authenticated. `cached`: the part of `in` from its cache. */
   readonly tokens: Readonly<Record<'in' | 'out' | 'cached', number | null>> | null;
   /** The epoch of the attempt that led to the response, or null if no encrypted request was sent. */
   readonly epoch: Omit<Epoch, 'key' | 'verdictSha256' | 'renewAt' | 'expiresAt' | 'expiresMonotonic'> | null;
@@ -51,11 +51,11 @@ export interface RequestReceipt {
 
 /**
  * The kinds of lines. `opened`: the first line of each file, with the public key of the chain
- * (SubjectPublicKeyInfo in base64). `found`: other files, each with the SHA-256 of its last line, so that the
- * check detects a removed file. `epoch`: precedes the first request in a file that the epoch protected.
- * Requests name the epoch by its secret id. Its `time` is that of the attestation, its `record` the SHA-256
- * of the record from which anybody can repeat the attestation. `roots`: whether the roots of AMD and Intel
- * were trusted. `lost`: `count` receipts were not written. `closed`: the instance ended normally.
+ * (SubjectPublicKeyInfo in base64). `found` lists the other files with the SHA-256 of each last line, so that
+ * the check detects a removed file. `epoch`: precedes the first request in a file that the epoch protected.
+ * Requests name the epoch by its secret id. Its `time` is that of the attestation, and its `record` is the
+ * SHA-256 of the record from which anybody can repeat the attestation. `roots`: whether the roots of AMD and
+ * Intel were trusted. `lost`: `count` receipts were not written. `closed`: the instance ended normally.
  */
 export type ReceiptRecord = { readonly time: string } & Readonly<
   | { type: 'opened'; version: string; key: string; found: Readonly<Record<string, string>> }

@@ -4,7 +4,7 @@ import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** An attempt to get a secret. `began` is its start (monotonic clock), undefined while it waits. */
+/** An attempt to get a secret. `began`: the start (monotonic clock), or undefined before it. */
 export interface Attempt {
   readonly apiKey: string;
   readonly abort: AbortController;
@@ -23,7 +23,7 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
   const open = new Set<Attempt>();
   /** API key → the attempt that further requests with this key join, in order of arrival. */
   const joinable = new Map<string, Attempt>();
-  /** The keyed hashes of refused API keys, oldest first, and of API keys that led to a secret. */
+  /** Keyed hashes: of refused API keys (oldest first), and of API keys that led to a secret. */
   const refused = new Map<string, { readonly at: number; readonly error: PrivatemodeError }>();
   const good = new Set<string>();
   let configuredKey: string | undefined;
@@ -66,8 +66,8 @@ export function createAttempts(run: (attempt: Attempt) => unknown, clock: Clock,
     of: (apiKey: string) => joinable.get(apiKey),
     isTrusted,
     /**
-     * Whether the API key may renew the secret in force. Only one renewal runs at a time. If this renewal is
-     * late, a trusted key may start another one, so that it need not wait while strangers try their keys.
+     * Whether the API key may renew the secret in force. Only one renewal runs at a time. If the renewal is
+     * late, a trusted key may start another. So this key need not wait while strangers try theirs.
      */
     mayRenew: (apiKey: string, isLate: boolean) =>
       joinable.size === 0 || (isLate && joinable.size < MAX_RUNNING && isTrusted(apiKey)),

@@ -1,8 +1,8 @@
 /**
  * Fetches the collateral that AMD and Intel publish about a platform (docs/protocol/attestation.md 7, 10). A
- * chip's certificate (VCEK) is kept until it expires. All other collateral is fetched each time, because keys
- * are revoked and firmware becomes outdated long before collateral expires. If a fetch fails, kept collateral
- * is used. The cache checks only form and date, because the verifier judges all collateral.
+ * chip's certificate (VCEK) is kept until it expires. All collateral but the VCEK is fetched each time,
+ * because keys are revoked and firmware becomes outdated long before collateral expires. If a fetch fails,
+ * kept collateral is used. The cache checks only form and date, because the verifier judges all collateral.
  */
 import {
   type CollateralSource,
@@ -55,7 +55,7 @@ const unavailable = (message: string, about?: { cause?: unknown; detail?: Failur
 
 /**
  * Every method may reject with collateral_unavailable. The URLs are `https://kdsintf.amd.com` and
- * `https://api.trustedservices.intel.com`, or those of a simulator, which serves Intel's root CRL, too.
+ * `https://api.trustedservices.intel.com`, or those of a simulator. A simulator serves Intel's root CRL, too.
  */
 export function createCollateralCache(deps: {
   readonly call: ControlCall;

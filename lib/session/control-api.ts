@@ -20,10 +20,10 @@ const BYTES = base64(1);
 const refused = (message: string) => new PrivatemodeError('api_key_rejected', message);
 
 /**
- * Both requests throw client_too_old if an error response asks for a newer client, api_key_rejected for
- * status 401 and for a key that no HTTP header can hold, control_api_failed for any other status than 200,
- * and the errors of `ControlCall`. `protocolVersion` is the version of the protocol that this program
- * announces.
+ * Both requests throw client_too_old if an error response asks for a newer client, and api_key_rejected for
+ * status 401 and for a key that no HTTP header can hold. Otherwise, every status but 200 leads to
+ * control_api_failed. Both requests also throw the errors of `ControlCall`. `protocolVersion` is the version
+ * of the protocol that this program announces.
  */
 export function createControlApi(deps: {
   readonly call: ControlCall;
@@ -103,7 +103,7 @@ export interface ManifestSource {
 const MOST_OF_MANIFEST = 1024 * 1024; // bytes; a real manifest has about 6 KB
 
 /**
- * Fetches the manifest from `cdnBaseUrl`, such as `https://cdn.confidential.cloud`, with or without
+ * Fetches the manifest from `cdnBaseUrl`, such as `https://cdn.confidential.cloud`. The URL may end in
  * `/privatemode/v2`. The URL query has the time, so that no cache responds (docs/protocol/inference.md 1).
  */
 export function managedManifest(deps: {

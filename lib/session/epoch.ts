@@ -128,7 +128,7 @@ export async function attest(deps: AttestDeps, hooks: AttestHooks, asked: Attest
   return { verdict, exchange, secret, attestedAt, began, beganMonotonic };
 }
 
-/** One attested secret, immutable, with its manifest and times. An attempt of a request uses one epoch. */
+/** One immutable attested secret, with its manifest and times. An attempt of a request uses one epoch. */
 export interface Epoch extends Term {
   readonly key: SecretKey; // AES-256
   /** The record that `exchangeSha256` names. Absent if padding in the evidence made the record too long. */
@@ -149,7 +149,7 @@ export interface EpochDeps extends AttestDeps {
   readonly recordExchange?: ((collateral: CollateralSource) => ReturnType<typeof recordExchange>) | undefined;
 }
 
-/** The result of an attempt. `verdict` is the last verdict, with a row for each check that was not made. */
+/** The result of an attempt. `verdict` is the last verdict. Each check that was not made has a row in it. */
 export type Made =
   | { readonly epoch: Epoch; readonly verdict: Verdict }
   | (Failure & { readonly epoch?: never; readonly verdict?: Verdict | undefined });
@@ -254,7 +254,7 @@ export function createEpochMaker(deps: EpochDeps, accepted: () => void) {
       const message = 'Trying the newest manifest';
       observe({ type: 'manifest-refetched', message, error, changed });
       const again = await under({ apiKey, signal, manifest: published }, true);
-      return again.epoch || again.rejected || again.isAccepted ? again : made; // the retry proved nothing
+      return again.epoch || again.rejected || again.isAccepted ? again : made; // `again` proved nothing
     } catch (thrown) {
       return { error: asPrivatemodeError(thrown) };
     }

@@ -22,15 +22,15 @@ export interface AcquireOptions {
    * the secret, because the request is not encrypted.
    */
   readonly trial?: 'early' | 'never' | undefined;
-  /** The signal that ends the wait, read only if the request must wait, because reading may create it. */
+  /** The signal that ends the wait. Only a waiting request reads it: reading may create the signal. */
   readonly waiter?: { readonly signal: AbortSignal } | undefined;
 }
 
 export interface SessionDeps extends EpochDeps {
   readonly host?: string | undefined; // the host name of the service, for messages
-  /** Whether to renew only while requests come, because a library may be dropped without being closed. */
+  /** Whether to renew only while requests come. A library may be dropped without being closed. */
   readonly onDemand?: boolean | undefined;
-  /** Whether requests share attempts: not in Cloudflare's workers, where an attempt ends with a request. */
+  /** Whether requests share attempts. In Cloudflare's workers, an attempt ends with its request. */
   readonly shares?: boolean | undefined;
   /** Called once if waiting does not help and there has been no secret yet (docs/operating.md). */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
@@ -145,12 +145,12 @@ export function createSession(deps: SessionDeps) {
     waiting.delete(wakeUp);
   }
 
-  /** The attempt for which a request waits, undefined if none may begin. `own`: the request's last one. */
+  /** The attempt to wait for, or undefined if none may begin. `own`: the last attempt of the request. */
   function nextAttempt(apiKey: string, own: Attempt | undefined, isRefused: boolean): Attempt | undefined {
     const joined = own === undefined || own.isOver ? attempts.of(apiKey) : own;
     const now = clock.monotonic();
     if (joined !== undefined) {
-      // While the service is refused, somebody on the network may delay an attempt, so another begins.
+      // While the service is refused, somebody on the network may delay an attempt, so a new one begins.
       if (!isRefused || now - (joined.began ?? now) < times.confirmAfter) return joined;
       attempts.pass(joined);
     } else if (clock.now() < due && now < states.soonest(state, present())) return undefined;
@@ -221,7 +221,8 @@ export function createSession(deps: SessionDeps) {
     /**
      * Returns the epoch in force, or waits for the next one. While the service denies the secret, one request
      * at a time gets the epoch, to try the secret. Never throws synchronously. Rejects with not_ready after
-     * `timeoutMs`, api_key_missing, api_key_rejected, or the error for which the service is refused.
+     * `timeoutMs`. Also rejects with api_key_missing, with api_key_rejected, or with the error for which the
+     * service is refused.
      */
     acquire(options: AcquireOptions): Epoch | Promise<Epoch> {
       const usable = current();
@@ -231,9 +232,9 @@ export function createSession(deps: SessionDeps) {
     },
     /**
      * Called for a request to which the service answered "no secret for ID". Marks the secret with this id as
-     * denied, and waits for the next epoch, by default 30 s. Forces an attempt, at most one in 10 s for all
-     * requests together. Rejects with secret_denied if the secret has just replaced a denied secret or the
-     * request has no good key to attest with. In all other cases, rejects as `acquire` does.
+     * denied, and waits for the next epoch, by default 30 s. Forces an attempt. All requests together force
+     * at most one attempt in 10 s. Rejects with secret_denied if the secret has just replaced a denied secret
+     * or the request has no good key to attest with. For all other reasons, rejects as `acquire` does.
      */
     async renewAfterDenial(secretId: string, timeoutMs = times.deniedWait, offeredKey?: string) {
       const usable = current();

@@ -1,6 +1,6 @@
 /**
- * Computes the named state of the proxy, only in this file, so that every page, log line and metric shows the
- * same state (docs/operating.md).
+ * Computes the named state of the proxy. No other file computes the state, so every page, log line and metric
+ * shows the same state (docs/operating.md).
  */
 import type { Moment } from '../clock.ts';
 import { ERRORS, type PrivatemodeError } from '../errors.ts';
@@ -12,7 +12,7 @@ type Tone = 'good' | 'warn' | 'bad' | 'plain';
 
 /**
  * `title` is a headline. `meaning` says what the state means for requests. `verified`: whether requests are
- * encrypted under a secret from an accepted verdict that the service does not deny.
+ * encrypted under a secret that comes from an accepted verdict and that the service does not deny.
  */
 const row = (tone: Tone, title: string, meaning = 'No request leaves this machine.') => ({
   tone,

@@ -1,6 +1,6 @@
 /**
- * The state of a session, as data without keys and secrets. The function `next` says how each event changes
- * the state. The other functions say what the state means for requests and for the next attempt.
+ * The state of a session. The state is data without keys and secrets. The function `next` says how each event
+ * changes the state. The other functions say what the state means for requests and for the next attempt.
  */
 import type { Moment, Present } from '../clock.ts';
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
@@ -41,11 +41,11 @@ export interface SessionState {
   /** When a denial last forced an attempt (monotonic clock), and the id of the denied secret. */
   readonly forcedAt: number;
   readonly forcedBy?: string | undefined;
-  /** Failed attempts since the last secret: their number, when the last one began (monotonic), its error. */
+  /** The number of failed attempts since the last secret, and the last one's start (monotonic) and error. */
   readonly failures: number;
   readonly began: number;
   readonly error?: PrivatemodeError | undefined;
-  /** The last rejection, which an attempt without a verdict does not clear. */
+  /** The last rejection. An attempt without a verdict does not remove the rejection. */
   readonly rejection?: Rejection | undefined;
 }
 
@@ -69,7 +69,7 @@ export const newState = (isPinned: boolean): SessionState => ({
   began: NEVER,
 });
 
-/** `isTrusted`: the key is the operator's or has led to a secret. `began`: the start (monotonic clock). */
+/** `isTrusted`: the key is the operator's or has led to a secret. `began`: when it began (monotonic). */
 type Failed = Failure & { readonly type: 'failed'; readonly began: number; readonly isTrusted: boolean };
 
 export type Happening =
@@ -88,7 +88,7 @@ export function next(state: SessionState, happening: Happening, at: Present): Se
     case 'ending':
       return { ...state, isEnding: true };
     case 'accepted':
-      // Anybody on the network can relay genuine evidence, so it clears no rejection of a secret.
+      // Anybody on the network can relay genuine evidence. So the rejection of a secret stays in force.
       return rejection?.part === 'evidence' ? { ...state, rejection: undefined, error: undefined } : state;
     case 'made': {
       const { isPinned, hasKey, forcedAt, forcedBy, isEnding } = state;
@@ -110,7 +110,7 @@ export function next(state: SessionState, happening: Happening, at: Present): Se
 
 const withoutSecret = (state: SessionState): SessionState => ({ ...state, term: undefined, isDenied: false });
 
-/** Whether a denial may force an attempt: one per `deniedPause` (lib/times.ts), for all requests together. */
+/** Whether a denial may force an attempt. All requests together force at most one per `deniedPause`. */
 export const mayForce = ({ forcedAt }: SessionState, { monotonic, times }: Present): boolean =>
   monotonic - forcedAt >= times.deniedPause;
 
@@ -159,10 +159,10 @@ function afterFailure(before: SessionState, failed: Failed, at: Present): Sessio
 }
 
 /**
- * Two rejections refuse the service if they are `confirmAfter` (lib/times.ts) apart and the second is under
- * the newest manifest. Rejections closer together may show one moment of a deployment that is being replaced.
- * A fault of the manifest itself refuses the service at once. A mismatch with a fetched manifest never
- * refuses the service, because service and CDN may differ for a moment.
+ * The service is refused after two rejections that are `confirmAfter` (lib/times.ts) apart, if the second is
+ * under the newest manifest. Rejections closer together may show one moment of a deployment that is being
+ * replaced. A fault of the manifest itself refuses the service at once. A mismatch with a fetched manifest
+ * never refuses the service, because service and CDN may differ for a moment.
  */
 function rejectionAfter(
   { rejection: before, isPinned }: SessionState,
@@ -207,9 +207,10 @@ export const problemOf = ({ rejection, error }: SessionState): PrivatemodeError 
 export const soonest = ({ began }: SessionState, { times }: Present): number => began + times.confirmAfter;
 
 /**
- * The ms from the last failure to the next attempt: 1 s, doubling up to 60 s, or 60 s at once where waiting
- * does not help. The upper half of the pause is random (0 ≤ x < 1). The pause is at least what a host
- * demands. The pause ends early when a rejection can be confirmed, because clients wait for the next verdict.
+ * The ms from the last failure to the next attempt. The pause doubles from 1 s up to 60 s. Where waiting does
+ * not help, the pause is 60 s at once. The upper half of the pause is random (0 ≤ x < 1). The pause is at
+ * least what a host demands. The pause ends early when a rejection can be confirmed, because clients wait for
+ * the next verdict.
  */
 export function pauseAfter(state: SessionState, random: number, { monotonic, times }: Present) {
   const { failures, error, rejection, began } = state;

@@ -1,6 +1,6 @@
 /**
  * A record is one exchange with the service as a JSON file. A record has the messages and other inputs of the
- * checks, so that anybody can judge the exchange again offline (docs/verify.md), but no key or secret.
+ * checks, but no key or secret. So anybody can judge the exchange again offline (docs/verify.md).
  */
 import { sha256Hex } from '../attestation/check.ts';
 import { base64, integer, type JsonMembers, OBJECT, readMembers, TEXT } from '../attestation/json-members.ts';
@@ -14,10 +14,10 @@ import type { Verdict } from './verdict.ts';
 
 export type JudgedExchange = Pick<Subject, 'nonce' | 'document' | 'manifest' | 'roots' | 'secret'>;
 
-/** The text of a record, and the SHA-256 of this text in lower-case hex, which is the record's name. */
+/** The text of a record, and the record's name. The name is the SHA-256 of the text in lower-case hex. */
 export type ExchangeRecord = Readonly<Record<'sha256' | 'text', string>>;
 
-/** Records one attestation of `host` (https://HOST:PORT), which gets its collateral from `source`. */
+/** Records one attestation of `host` (https://HOST:PORT). The collateral comes from `source`. */
 export function recordExchange(collateral: CollateralSource, host: string) {
   const answers = new Map<string, object>();
   const source = sourceOf(async (ask, name, query) => {
@@ -85,7 +85,7 @@ const ANSWERS: Readonly<Record<Question, Shape>> = {
   intelPckCrl: { ...LIST, issuerChain: TEXT },
   intelRootCrl: LIST,
 };
-/** The members that describe a stored copy of collateral, which was used because a fetch failed. */
+/** The members that describe a stored copy of collateral. A stored copy is used if a fetch fails. */
 const STORED = { fetchedAt: integer(8_640_000_000_000_000), because: TEXT };
 
 type Shape = Readonly<Record<string, Parameters<JsonMembers['get']>[1]>>;
@@ -112,7 +112,7 @@ function rootsIn(roots: JsonMembers): TrustRoots {
   return { snp: Object.fromEntries(pairs), tdx: readIfThere(roots, 'tdx', { root: TEXT }) };
 }
 
-/** The error outside the checks in a recorded verdict, safe to trust: no error accepts evidence. */
+/** The error outside the checks in a recorded verdict. An error can be trusted: it accepts no evidence. */
 function errorIn({ failure }: Json): PrivatemodeError | undefined {
   const { id, code, found } = (failure ?? {}) as Json;
   if (id !== null || typeof code !== 'string' || typeof found !== 'string') return undefined;
@@ -121,7 +121,7 @@ function errorIn({ failure }: Json): PrivatemodeError | undefined {
 
 const missing = (why: string) => new PrivatemodeError('collateral_unavailable', why);
 
-/** Makes a source of collateral that calls `answer`, as in `amdCrl {"product":"Genoa"}`. */
+/** Makes a source of collateral that calls `answer`. `ask` is, say, `amdCrl {"product":"Genoa"}`. */
 const sourceOf = (answer: (ask: string, name: Question, query: unknown) => unknown): CollateralSource =>
   Object.fromEntries(
     Object.keys(ANSWERS).map((name) => [

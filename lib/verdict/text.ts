@@ -8,7 +8,7 @@ import { errorOf, OUTCOMES, type Verdict } from './verdict.ts';
 
 /** The circumstances of a verification that the text of its verdict states. */
 export interface Report {
-  /** The manifest is published by the live service (`managed`), given (`static`) or from a `record` file. */
+  /** Where the manifest is from: the live service (`managed`), the user (`static`), or a `record` file. */
   readonly mode: 'managed' | 'static' | 'record';
   /** The subject that was verified. `manifest` says where the expected manifest comes from. */
   readonly subject: string;
@@ -77,7 +77,7 @@ function adviceFor(verdict: Verdict, mode: Report['mode']): string {
   return mode === 'managed' && code === 'manifest_mismatch' ? ROLLOUT : remedy;
 }
 
-/** The failed check: why it matters, what was expected and found. If no check failed, the reason. */
+/** Says why the failed check matters, and what was expected and found. If no check failed, says why. */
 function failedCheck(verdict: Verdict, paint: Paint): string {
   const { failure } = verdict;
   if (failure === null) return '';

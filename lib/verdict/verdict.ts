@@ -6,15 +6,15 @@ import type { Check, Outcome } from '../attestation/check.ts';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { safeJson } from '../text.ts';
 
-/** A verdict as JSON, hashed in receipts and shown by GET /verification. New versions only add members. */
+/** A verdict as JSON. Receipts hash the JSON, GET /verification shows it. New versions only add members. */
 export interface Verdict {
   /**
-   * `accepted`: the service matches the manifest. With any other outcome, the service is not trusted.
-   * `unavailable`: needed data could not be fetched and no check failed for another reason, so nothing is
-   * proved for or against the service.
+   * `accepted`: the service matches the manifest. With any outcome but `accepted`, the service is not
+   * trusted. `unavailable`: needed data could not be fetched and no check failed for another reason, so
+   * nothing is proved for or against the service.
    */
   readonly outcome: Outcome | 'unavailable';
-  /** The kind of processor that signed the evidence, AMD SEV-SNP or Intel TDX, or null without evidence. */
+  /** The kind of processor that signed the evidence: AMD SEV-SNP, Intel TDX, or null without evidence. */
   readonly tee: 'snp' | 'tdx' | null;
   /** SHA-256 of the expected manifest's bytes in lower-case hex, or null if there was no manifest. */
   readonly manifestSha256: string | null;
@@ -26,7 +26,7 @@ export interface Verdict {
   readonly checks: readonly Omit<Check, 'detail'>[];
   /** What decided against the service, or null if the service was accepted. */
   readonly failure: {
-    /** The id of the failed check, or null for any other error, such as a host that does not respond. */
+    /** The id of the failed check, or null for an error outside the checks, such as an unreachable host. */
     readonly id: string | null;
     /** The error code of the failure, which is a key of `ERRORS`. */
     readonly code: string;
@@ -76,7 +76,7 @@ export const errorOf = ({ failure }: Pick<Verdict, 'failure'>): PrivatemodeError
     ? undefined
     : (ERROR_OF.get(failure) ?? new PrivatemodeError(failure.code as ErrorCode, reasonOf(failure)));
 
-/** The error message for a failure, which cites a page that the client library's package has, too. */
+/** The error message for a failure. The message cites a page that the client library's package has, too. */
 export const reasonOf = ({ id, expected, found, source }: Omit<Failure, 'code'>): string =>
   id === null ? found : `${id}: expected ${expected}; found ${found} (docs/protocol/${source})`;
 
@@ -91,7 +91,7 @@ export const OUTCOMES = {
 
 /**
  * Exit code for evidence accepted under roots other than those of AMD and Intel, without the flag
- * --accept-custom-roots. A script that reads only the exit code must not take a simulator for real hardware.
+ * --accept-custom-roots. A script that reads only the exit code must not see a simulator as real hardware.
  */
 export const CUSTOM_ROOTS_EXIT_CODE = 35;
 

@@ -15,7 +15,7 @@ export interface TrustRoots {
 
 export const PRODUCTION_ROOTS: TrustRoots = roots;
 
-/** The domains of the real service, whose evidence is verified only under PRODUCTION_ROOTS. */
+/** The domains of the real service. Evidence of the real service is verified only under PRODUCTION_ROOTS. */
 const PRODUCTION_DOMAINS = ['privatemode.ai', 'confidential.cloud'];
 
 /** Whether a lower-case host name without a port belongs to the real service. Trailing dots are allowed. */

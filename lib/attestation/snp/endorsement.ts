@@ -28,7 +28,7 @@ export function vcekQuery({ chipId, reportedTcb }: SnpReport, product: Product) 
   return { product, chipId: hex(chipId), bootloader, tee, snp, microcode };
 }
 
-/** Reads a VCEK in DER, or in PEM as the reference proxy does. Throws evidence_malformed. */
+/** Like the reference proxy, reads a VCEK in DER or in PEM. Throws evidence_malformed. */
 export function readVcek(bytes: Uint8Array): Certificate {
   const text = Buffer.from(bytes).toString('latin1');
   return text.startsWith('-----BEGIN') ? certificateIn(text) : parseCertificate(bytes);
@@ -58,23 +58,23 @@ export function readVcekExtensions({ extensions }: Certificate) {
     /** The name of the product, such as `Milan-B0` or `Genoa`. */
     productName: readText(parseDer(value('2'), TAG.ia5String)),
     tcb: Object.fromEntries(LEVELS.map((part, index) => [part, byte(`3.${index + 1}`)])) as TcbParts,
-    /** The 64-byte id of the chip. The VCEK holds these bytes directly or in an OCTET STRING. */
+    /** The 64-byte id of the chip. The VCEK holds the id directly or in an OCTET STRING. */
     hwid,
   };
 }
 
 /**
- * The size limit in bytes. Real revocation lists have under 10 KB, and parsing time grows with size. This
- * limit is lower than that for AMD's host, because the sender of the evidence chose this list.
+ * The size limit in bytes of a CRL in the evidence. Real CRLs have under 10 KB, and parsing time grows with
+ * size. AMD's host may send a larger CRL, because the sender of the evidence did not choose that CRL.
  */
 const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 
 const NONE_EMBEDDED = 'as the document has none that is in force';
 
 /**
- * Obtains the certificate revocation list (CRL) of the ARK. Uses the CRL in the evidence if it is readable
- * and in force, else calls `fetch`. A CRL in force is used even if its signature is wrong, so that the sender
- * of the evidence cannot choose between two CRLs. Throws collateral_unavailable.
+ * Obtains the certificate revocation list (CRL) of the ARK. Uses the CRL in the evidence if that CRL is
+ * readable and in force. Otherwise, calls `fetch`. A CRL in force is used even if its signature is wrong, so
+ * that the sender of the evidence cannot choose between two CRLs. Throws collateral_unavailable.
  */
 export async function obtainArkCrl(
   crl: Uint8Array | undefined,

@@ -1,7 +1,7 @@
 /**
  * Computes two values that the report must contain after the launch that the manifest describes. One value is
  * the measurement, which includes one VMSA page for each further vCPU (docs/protocol/attestation.md 18,
- * 19.4). The second is the digest of the ID key (5). Contrast signs every ID block with the constant
+ * 19.4). The second value is the digest of the ID key (5). Contrast signs every ID block with the constant
  * signature (r, s) = (2, 1), so the ID block determines the public key for which the signature is valid.
  */
 import { p384 } from '@noble/curves/nist.js';
@@ -15,7 +15,7 @@ import { PRODUCTS, type Product } from './packed-fields.ts';
 const segment = (selector: bigint, attributes: bigint): bigint =>
   selector | (attributes << 16n) | (0xffffn << 32n);
 
-/** The eight-byte fields of the VMSA page that are the same for every guest: offset and value. */
+/** The offset and the value of each eight-byte field of the VMSA page that is the same for every guest. */
 const REGISTERS: readonly (readonly [number, bigint])[] = [
   // ES, SS, DS, FS, GS
   ...[0x000, 0x020, 0x030, 0x040, 0x050].map((at) => [at, segment(0x0000n, 0x93n)] as const),
@@ -62,7 +62,7 @@ export function measurements(seed: Uint8Array, page: Uint8Array): readonly Uint8
   return all;
 }
 
-/** The measurements that the reference value accepts: one without APEIP, else those for 1 to 220 vCPUs. */
+/** The accepted measurements: a single one without APEIP, but those for 1 to 220 vCPUs with APEIP. */
 export const acceptedMeasurements = ({ trustedMeasurement, apeip, product }: SnpReferenceValues) =>
   apeip === undefined ? [trustedMeasurement] : measurements(trustedMeasurement, apVmsaPage(apeip, product));
 

@@ -18,7 +18,7 @@ export type Product = keyof typeof PRODUCTS;
 export const PRODUCT_NAMES = Object.keys(PRODUCTS) as readonly Product[];
 export const isProduct = (name: string): name is Product => Object.hasOwn(PRODUCTS, name);
 
-/** Products that are not accepted, listed only so that a failed check can name them. */
+/** Products that are not accepted. The only use of this list is that a failed check can name a product. */
 const NOT_ACCEPTED = { Turin: { family: 0x1a, model: 0x02 } } as const;
 
 /** Splits CPUID(1).EAX into family, model and stepping. */
@@ -52,7 +52,7 @@ export const tcbValue = (parts: TcbParts): bigint =>
 export const tcbAtMost = (low: Partial<TcbParts>, high: TcbParts): boolean =>
   TCB_PARTS.every((part) => (low[part] ?? 0) <= high[part]);
 
-/** The TCB version as text: `bootloader 12, tee 0, snp 28, microcode 88`, and each nonzero spl part. */
+/** The TCB version as text: `bootloader 12, tee 0, snp 28, microcode 88`, then each nonzero spl part. */
 export function tcbText(parts: Partial<TcbParts>): string {
   const shown = TCB_PARTS.filter((part) => !part.startsWith('spl') || (parts[part] ?? 0) !== 0);
   return shown.map((part) => `${part} ${parts[part] ?? 0}`).join(', ');
@@ -62,7 +62,7 @@ export function tcbText(parts: Partial<TcbParts>): string {
 export interface BitFlag {
   readonly bit: number;
   readonly name: string;
-  /** The manifest must allow a `forbidden` bit, and can demand a `required` bit. */
+  /** Only the manifest can allow a `forbidden` bit. The manifest can demand a `required` bit. */
   readonly direction: 'forbidden' | 'required';
   readonly member: string;
 }
@@ -91,7 +91,7 @@ export const PLATFORM_INFO_FLAGS = [
 
 /** The flags that the manifest allows or demands, under their names in the manifest. */
 export type Flags<Table extends readonly BitFlag[]> = Readonly<Record<Table[number]['member'], boolean>>;
-/** ABIMajor and ABIMinor, one byte each, are the lowest ABI version that is accepted. */
+/** The lowest ABI version that is accepted. ABIMajor and ABIMinor have one byte each. */
 export type GuestPolicy = Flags<typeof POLICY_FLAGS> & Readonly<Record<'ABIMajor' | 'ABIMinor', number>>;
 
 /** Bit 17 of POLICY, which is reserved and must be 1. */

@@ -47,7 +47,7 @@ export const REPORT_LAYOUT = {
 
 export type SnpReport = protobuf.MessageOf<typeof REPORT_LAYOUT>;
 
-/** The bytes of a report. Reserved bytes are 0. Throws evidence_malformed for CPUID bits without a place. */
+/** The bytes of a report. Reserved bytes are 0. Throws evidence_malformed if CPUID bits have no place. */
 export function serializeReport(report: SnpReport): Uint8Array {
   const out = new Uint8Array(SNP_REPORT_BYTES);
   const { cpuid1EaxFms, ...fields } = REPORT_LAYOUT;
@@ -58,8 +58,8 @@ export function serializeReport(report: SnpReport): Uint8Array {
 }
 
 /**
- * Returns the CPU's family, model and stepping in three bytes. As only these bytes are signed, only one EAX
- * value may give these: reserved bits must be zero, and an extended family needs the base family 15.
+ * Returns the CPU's family, model and stepping in three bytes. Only these bytes are signed, so no two EAX
+ * values may give the same bytes: reserved bits must be 0, and an extended family needs the base family 15.
  */
 function cpuBytes(eax: number): readonly number[] {
   const { family, model, stepping } = familyModelStepping(eax);
@@ -71,7 +71,7 @@ function cpuBytes(eax: number): readonly number[] {
 
 export type SnpAttestation = Readonly<ReturnType<typeof decodeSnpAttestation>>;
 
-/** The key of the ARK's certificate revocation list (in DER) in the extras of the certificate chain. */
+/** The extras of the certificate chain have the CRL of the ARK (in DER) under this key. */
 export const SNP_EXTRA_CRL = '00569ee4-e480-4fba-bbf4-45b629901180';
 
 /** Throws evidence_malformed for a missing report, a wrong length, a too large number or a repeated field. */
@@ -81,7 +81,7 @@ export function decodeSnpAttestation(message: Uint8Array) {
   if (report === undefined) throw malformed('the message holds no SEV-SNP report');
   const chain = protobuf.messageField(fields, 2) ?? new Map();
   const product = protobuf.messageField(fields, 3) ?? new Map();
-  // ASK, ARK, VLEK and product name are not used, but a wrong field type is still refused.
+  // ASK, ARK, VLEK and product name are not used, but each must have the right field type.
   for (const number of [2, 3, 6]) protobuf.bytesField(chain, number);
   protobuf.uintField(product, 1, 32);
   const stepping = protobuf.messageField(product, 3);

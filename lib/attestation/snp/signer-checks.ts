@@ -154,7 +154,7 @@ export const SIGNER_ROWS: Rows<VcekSubject> = [
 function rawSignature(field: Uint8Array): Uint8Array | undefined {
   const others = [...field.subarray(48, 72), ...field.subarray(120)];
   if (others.some((byte) => byte !== 0)) return undefined;
-  // `reverse` changes its array, so it gets a copy, because the message must stay unchanged.
+  // `reverse` changes its array. The message must stay unchanged, so `reverse` gets a copy.
   const bigEndian = (at: number): Uint8Array => Uint8Array.from(field.subarray(at, at + 48)).reverse();
   return Uint8Array.of(...bigEndian(0), ...bigEndian(72));
 }

@@ -15,7 +15,7 @@ import { POLICY_ROWS, type PolicySubject } from './policy-checks.ts';
 import type { SnpAttestation, SnpReport } from './report.ts';
 import { REPORT_ROWS, SIGNER_ROWS } from './signer-checks.ts';
 
-/** `signer`: the checks of the report's signer. `later`: the checks that follow the document's checks. */
+/** `signer` has the checks of the report's signer. `later` has the checks after those of the document. */
 export const SNP_ROWS = { signer: [...REPORT_ROWS, ...SIGNER_ROWS], later: [...POLICY_ROWS, ...CRL_ROWS] };
 
 /** Returns whether all checks hold. Calls `documentHolds` between signer checks and policy checks. */

@@ -25,10 +25,10 @@ const AFTER_LAST_BLOCK = /-----END CERTIFICATE-----(?:\r?\n)?\0?$/;
 type PckChain = readonly [leaf: Certificate, platformCa: Certificate, root: Certificate];
 type SignerChain = readonly [signer: Certificate, root: Certificate];
 
-/** Reads the certificate chain of the signer of collateral. Throws evidence_malformed for other text. */
+/** Reads the certificate chain of the signer of collateral. Throws evidence_malformed. */
 export const readSignerChain = (pem: string) => readChain(pem, SIGNER_CHAIN) as SignerChain;
 
-/** Reads the chain of a PCK certificate, which a NUL byte may follow. Throws evidence_malformed. */
+/** Reads the chain of a PCK certificate. A NUL byte may follow the chain. Throws evidence_malformed. */
 export function readPckChain(pem: Uint8Array) {
   const text = Buffer.from(pem).toString('latin1');
   if (!AFTER_LAST_BLOCK.test(text)) throw malformed('something follows the PCK certificate chain');
@@ -132,8 +132,8 @@ export const CHAIN_ROWS: Rows<ChainSubject> = [
 export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
 
 /**
- * Reads Intel's extension of a PCK certificate. The extension must have each part once, with its fixed
- * length, and no other part. Only configuration flags may be absent. Throws evidence_malformed.
+ * Reads Intel's extension of a PCK certificate. The extension must have each part once and no other part. The
+ * length of each part is fixed. Only configuration flags may be absent. Throws evidence_malformed.
  */
 export function readSgxExtension(value: Uint8Array | undefined) {
   if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);
@@ -167,7 +167,7 @@ function octets(element: der.Der | undefined, length: number, name: string): Uin
 
 /**
  * Reads a SEQUENCE of (OID, value) pairs in any order. Returns the values of the OIDs `prefix`.1 to
- * `prefix`.`count`, with undefined for an absent OID. Refuses any other OID and any repeated OID.
+ * `prefix`.`count`. The value of an absent OID is undefined. Refuses any other OID and any repeated OID.
  */
 function readParts(element: der.Der, prefix: string, count: number): readonly (der.Der | undefined)[] {
   const known = Array.from({ length: count }, (_, i) => `${prefix}.${i + 1}`);

@@ -10,7 +10,7 @@ export interface EntrySubject extends SignerSubject {
   readonly entry: TdxReferenceValues;
 }
 
-/** Whatever the manifest says, only bit 28 (SEPT_VE_DISABLE) is set, so no domain under debug passes. */
+/** Only bit 28 (SEPT_VE_DISABLE) is set, whatever the manifest says. So no domain under debug passes. */
 const TD_ATTRIBUTES = Uint8Array.of(0, 0, 0, 0x10, 0, 0, 0, 0);
 /** CET_U and CET_S may differ from the manifest, because newer VMMs pass on the host's values (19.10). */
 const XFAM_IGNORED = 0x1800n;

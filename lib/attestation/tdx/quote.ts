@@ -84,8 +84,8 @@ export const QE_REPORT_BYTES = 384;
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 /**
- * Throws evidence_malformed for more than 1 MiB, a missing sub-message, a repeated field, a wrong number of
- * RTMRs, a byte string of the wrong length, or a number too large for the binary form.
+ * Throws evidence_malformed for a quote of more than 1 MiB, a missing sub-message, a repeated field, a wrong
+ * number of RTMRs, a byte string of the wrong length, or a number too large for the binary form.
  */
 export function decodeQuoteV4(bytes: Uint8Array): QuoteV4 {
   if (bytes.length > MAX_MESSAGE_BYTES) throw malformed('the TDX message is too large');

@@ -56,7 +56,7 @@ export function readTcbInfo(info: JsonMembers) {
     fmspc: info.get('fmspc', hex(6)),
     pceId: info.get('pceId', hex(2)),
     module: readSigner(info.object('tdxModule'), 48, 8),
-    /** One entry per major version of the TDX module. `id` is `TDX_` and the version in two hex digits. */
+    /** Each major module version has one entry. `id` is `TDX_` and the version in two hex digits. */
     moduleIdentities: info.objects('tdxModuleIdentities', []).map((identity) => ({
       ...readSigner(identity, 48, 8),
       id: identity.get('id', TEXT),
@@ -105,7 +105,7 @@ function readSigner(signed: JsonMembers, signerLength: number, attributesLength:
   };
 }
 
-/** Reads at least one TCB level, best level first: the versions that a level requires, and its status. */
+/** Reads at least one TCB level, the best level first. A level has a status and the versions it requires. */
 function readLevels<T extends object>(owner: JsonMembers, readVersions: (tcb: JsonMembers) => T) {
   const levels = owner.objects('tcbLevels').map((level) => ({
     ...readVersions(level.object('tcb')),

@@ -11,7 +11,7 @@ import { POLICY_ROWS } from './policy-checks.ts';
 import { type QuoteV4, quoteParts } from './quote.ts';
 import { FORM_ROWS, SIGNATURE_ROWS } from './quote-checks.ts';
 
-/** `signer`: the checks of the quote's signer. `later`: the checks that follow the document's checks. */
+/** `signer` has the checks of the quote's signer. `later` has the checks after those of the document. */
 export const TDX_ROWS = {
   signer: [...FORM_ROWS, ...CHAIN_ROWS, ...SIGNATURE_ROWS],
   later: [...POLICY_ROWS, ...COLLATERAL_ROWS],
