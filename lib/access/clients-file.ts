@@ -94,7 +94,7 @@ const MEMBERS = {
   endpoints: optional(listOf(oneOf(ENDPOINTS.map(({ id }) => id)))),
   apiKey: optional(matching(/^@[^\0]+$/s, '@ and the path of a file; keys do not belong into this file')),
   /**
-   * Which prompt cache the client uses. `client`: a cache of its own, even if its requests contain a salt.
+   * Which prompt cache the client uses. `client`: a cache of its own, whatever salt its requests have.
    * `own`: the cache of the salt in a request, or the client's own cache for a request without a salt.
    * `shared`: the same cache as without --clients.
    */

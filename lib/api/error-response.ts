@@ -30,7 +30,7 @@ export interface ErrorContext {
   readonly format: ErrorFormat;
   readonly requestId: string;
   readonly accept?: string | undefined;
-  /** The status that the service sent with an error. It replaces the status of the proxy's own error. */
+  /** The status that the service sent with an error, which replaces the status of the proxy's own error. */
   readonly status?: number | undefined;
   readonly allow?: readonly string[] | undefined; // the methods of the path; only with method_not_allowed
 }

@@ -18,8 +18,8 @@ export const isUnheard = (thrown: unknown): boolean =>
 
 /**
  * Returns a function that sends one control request, and resolves with a response of any status but a
- * redirect. Throws upstream_redirect and what limitedControlCall throws, as far as the runtime says what
- * happened. A browser does not say what happened: there, the function throws upstream_unreachable.
+ * redirect. Throws upstream_redirect for a redirect, and otherwise the errors of limitedControlCall. In a
+ * browser, which hides why a request failed, the function throws upstream_unreachable for every failure.
  */
 export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' | 'clock'>): ControlCall {
   const answered = new Set<string>();

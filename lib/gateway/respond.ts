@@ -23,10 +23,10 @@ import { LONGEST_PLAIN, readWhole } from './receive.ts';
 type Encrypted = SentAttempt & { readonly cipher: RequestCipher };
 
 /**
- * Gives the upstream response to the application, which sees nothing of a whole response before all of it is
- * authentic. If the application must not see the response, rejects before anything is written. Also rejects
- * with ClientGone. A failure after the head ends a stream with an error event and a visibly broken
- * connection.
+ * Gives the upstream response to the application. Of a response that is no stream, the application gets
+ * nothing until the whole response is authentic. Rejects before anything is written if the application must
+ * not see the response, and with ClientGone. A failure after the head ends a stream with an error event and
+ * a visibly broken connection.
  */
 export async function respond(exchange: ForwardedExchange, asked: RequestFacts, upstream: UpstreamResponse) {
   const { response, request } = upstream;

@@ -27,7 +27,7 @@ export function responseKind(
   if (!encrypted || (isMarkedPlain && status >= 400)) return 'plain';
   const forged = 'the service answered a success that is not encrypted';
   if (isMarkedPlain) return new PrivatemodeError('response_not_encrypted', forged);
-  if (status >= 400) return 'encrypted-body'; // of any content type: gateways may send errors as streams
+  if (status >= 400) return 'encrypted-body'; // gateways send errors with any content type
   const isStream = headers['content-type']?.includes('event-stream') === true;
   // A body that is read as a stream, or a stream that is read as a body, would look like an empty response.
   if (isStream !== streaming) return malformed('the answer is not of the kind that was asked for');

@@ -27,7 +27,7 @@ export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 export function pauseOf({ status, headers }: HttpResponse, times: Times, random = Math.random()) {
   const text = headers['retry-after'];
   if (status !== 429 && !(status === 503 && text !== undefined)) return undefined;
-  const seconds = /^\d+$/.test(String(text)) ? Number(text) : times.usualPause / 1000; // a date, or no header
+  const seconds = /^\d+$/.test(String(text)) ? Number(text) : times.usualPause / 1000; // no seconds are named
   return Math.min(Math.max(seconds, 1), times.longestPause / 1000) * (1 + random / 5);
 }
 

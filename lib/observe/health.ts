@@ -18,7 +18,7 @@ export const healthzResponse = (): HealthResponse => ({ status: 200, headers: TE
 export interface Readiness extends Standing {
   /** Whether the port for applications is open. Default: true. A probe on that port shows that it is open. */
   readonly isServed?: boolean;
-  /** Why requests do not get through to the service. Unset if requests get through, or if no probe asked. */
+  /** Why requests do not reach the service. Set only for a probe with `?serving`, while requests fail. */
   readonly notServing?: string | false | undefined;
 }
 

@@ -59,7 +59,7 @@ function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<un
   let at = 0;
   for (const member of members) {
     const { name, start, end } = member;
-    // Only endpoints with a salt can take messages. The service inspects the media URLs in messages.
+    // Only endpoints that take a cache salt take messages, whose media URLs the service inspects.
     if (salted && name === 'messages') yield* checkElements(body, member, mayHoldUrl, checkMediaUrls);
     if (id === 'messages' && name === 'tools') yield* checkElements(body, member, mayBeHosted, checkTool);
     const isRenamed = name === 'model' && model !== undefined;

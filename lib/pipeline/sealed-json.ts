@@ -79,10 +79,10 @@ function cut(text: string, values: string[], plain: PlainMembers): string[] {
 }
 
 /**
- * Makes the function that reads objects of an API with these plain members. The text must be one object with
- * 1 to 64 members and no repeated name. A plain member is printable ASCII JSON of its types with at most 16
- * KiB. Throws response_malformed for other text, and response_not_authentic if a member that must be sealed
- * is no string.
+ * Makes a function that reads the JSON objects of an API. `plain` lists the members that are not encrypted.
+ * The text must be one object with 1 to 64 members and no repeated name. A plain member is printable ASCII
+ * JSON of its types with at most 16 KiB. Throws response_malformed for other text, and response_not_authentic
+ * if a member that must be encrypted is no string.
  */
 export function sealedReader(plain: PlainMembers) {
   const layouts = new Map<string, Layout>();

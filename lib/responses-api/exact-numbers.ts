@@ -12,7 +12,7 @@ import { tooLarge } from './request-refusal.ts';
 const LONGEST = 32 * 1024 * 1024;
 /** The most numbers of a request that a double cannot hold. Each such number becomes three values. */
 const MOST_NUMBERS = 20_000;
-/** The length of the mark. Nobody can guess the mark, so no text of the client can look like a number. */
+/** The length of the secret mark in bytes, so long that no text of a client can contain the mark. */
 const MARK_BYTES = 16;
 
 export class ExactNumbers {

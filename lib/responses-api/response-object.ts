@@ -9,7 +9,7 @@ export interface ResponseContext {
   readonly model: string;
   /** The members of the Response object that repeat the request: their JSON text without the braces. */
   readonly echo: string;
-  /** The application's tools, by the names of the functions that stand for them. */
+  /** The name of each function in the chat request → the application's tool that this function replaces. */
   readonly origins: ReadonlyMap<string, ToolOrigin>;
   /** Whether reasoning items have `encrypted_content`. */
   readonly sealsReasoning: boolean;

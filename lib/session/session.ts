@@ -1,6 +1,6 @@
 /**
  * Keeps one attested secret fresh, and gives the secret to requests. With an API key of the operator, the
- * session renews the secret on its own. Without such a key, or with `onDemand`, requests begin each attempt.
+ * session renews the secret on its own. Otherwise, or with `onDemand`, only a request makes it do so.
  */
 import { Alarm, type Present, presentOf } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';

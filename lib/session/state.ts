@@ -160,8 +160,8 @@ function afterFailure(before: SessionState, failed: Failed, at: Present): Sessio
 
 /**
  * The service is refused after two rejections that are `confirmAfter` (lib/times.ts) apart, if the second is
- * under the newest manifest. Rejections closer together may show one moment of a deployment that is being
- * replaced. A fault of the manifest itself refuses the service at once. A mismatch with a fetched manifest
+ * under the newest manifest. One rejection is not enough, because a deployment may just then be replaced by
+ * another. A fault of the manifest itself refuses the service at once. A mismatch with a fetched manifest
  * never refuses the service, because service and CDN may differ for a moment.
  */
 function rejectionAfter(

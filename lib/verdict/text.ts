@@ -21,7 +21,7 @@ export interface Report {
   readonly timeFrom?: string | undefined;
 }
 
-/** The warning that the flag or file `where` names roots other than those of AMD and Intel. */
+/** The warning that roots other than those of AMD and Intel are trusted. `where`: what names these roots. */
 export const foreignRoots = (where: string): string =>
   `!! WARNING: ${where} names other hardware roots than those of AMD and Intel.\n!! Whoever holds their keys can make evidence that is accepted, without any protected hardware.`;
 
