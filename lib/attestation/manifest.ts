@@ -207,7 +207,7 @@ const invalid = (path: Path, reason: string): PrivatemodeError =>
 const misplaced = (value: JsonValue | undefined, path: Path, { expected }: { expected: string }) =>
   invalid(path, `${valueText(value)} where ${expected} belongs`);
 
-/** Makes the error manifest_unsupported. Its message must contain "unmarshaling" (attestation.md 19.12). */
+/** Makes manifest_unsupported, whose message says "unmarshaling" (docs/protocol/attestation.md 19.12). */
 function unsupported(path: Path, value: string): PrivatemodeError {
   const what = `${pathText(path)}: ${value} is not understood by this version; update privatemode-proxy`;
   return new PrivatemodeError('manifest_unsupported', printable(`unmarshaling manifest: ${what}`));
