@@ -57,7 +57,7 @@ const [seconds, streams, seed] = [Number(values.seconds), Number(values.streams)
 async function startChild(directory: string, port: number) {
   const flags = [
     ...deploymentFlags(port, directory),
-    ...['--port=0', '--api-key=soak', '--first-byte-timeout=20s', '--stream-idle-timeout=12s'],
+    ...['--port=0', '--api-key=soak', '--first-byte-timeout=10s', '--stream-idle-timeout=6s'],
   ];
   const env = { PATH: process.env['PATH'], SSL_CERT_FILE: join(directory, 'ca.pem') };
   const child = fork(join(import.meta.dirname, '../test/soak/proxy-child.ts'), flags, {
