@@ -46,7 +46,6 @@ export async function withOneRetry<Epoch extends { readonly secretId: string }, 
     failure = thrown;
   }
   const { signal } = by.waiter;
-  signal.throwIfAborted();
   let next: Epoch;
   try {
     next = await untilAborted(row.fresh ? verified() : renewed(epoch.secretId), signal);

@@ -200,6 +200,14 @@ describe('a form is refused with a 400', () => {
     }
   });
 
+  it('for a part with a header that parsers could read differently', () => {
+    for (const more of [' x', '\r\nno header', '\r\nX-A: \0']) {
+      const head = `Content-Disposition: form-data; name="a"${more}`;
+      const form = `--${BOUNDARY}\r\n${head}\r\n\r\nwords\r\n${formText(FORM)}`;
+      assert.throws(() => prepareForm(form), { code: 'invalid_multipart', message: /malformed/ }, head);
+    }
+  });
+
   it('for text before the first part, which could be a part that lost its boundary', () => {
     for (const text of ['\0', ' ', 'Words of a mail program.\r\n', `x--${BOUNDARY}\r\n`]) {
       assert.throws(() => prepareForm(text + formText(FORM)), { code: 'invalid_multipart' }, text);
