@@ -17,6 +17,7 @@ export type { OpenFailure, SealedParts };
 export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
 const BLOCK = 16;
+export const SHORT_BYTES = 512;
 
 const internal = (message: string) => new PrivatemodeError('internal', message);
 
@@ -81,6 +82,11 @@ export class SecretKey {
       /** Step 6: the tag is T = GHASH ^ CIPH(J0). */
       getAuthTag: (): Buffer => Buffer.from(hash.digest().map((byte, i) => byte ^ mask[i]!)),
     };
+  }
+
+  sealShort(iv: Uint8Array, aad: Uint8Array, plaintext: Uint8Array): string {
+    if (iv.length !== IV_BYTES) throw internal('the iv is not 12 bytes');
+    return Buffer.from(gcm(this.#bytes, iv, aad).encrypt(plaintext)).toString('hex');
   }
 
   open(messages: readonly SealedParts[]): string[] | OpenFailure {

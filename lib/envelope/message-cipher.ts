@@ -1,5 +1,5 @@
 /** Messages `"id:nonce:iv:ciphertext+tag"`: AES-256-GCM, hex after the id (docs/protocol/inference.md 4). */
-import { IV_BYTES, type SealedParts, type SecretKey, TAG_BYTES } from '#crypto';
+import { IV_BYTES, type SealedParts, type SecretKey, SHORT_BYTES, TAG_BYTES } from '#crypto';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 
@@ -62,11 +62,11 @@ export class RequestCipher {
       if (this.hasReceived || this.#failure !== undefined) throw internal('sealing after the response began');
       const iv = this.#ivs?.() ?? randomBytes(IV_BYTES);
       const ivText = Buffer.from(iv).toString('hex');
-      const encryption = this.#key.seal(iv, this.#aadFor(this.#sentIvs.length));
+      const head = `${this.#prefix}${ivText}:`;
+      const aad = this.#aadFor(this.#sentIvs.length);
       this.#sentIvs.push(ivText);
-      const sealer = sealerOf(`${this.#prefix}${ivText}:`, encryption);
-      if (plaintext.length > 512) return sealer; // a short message costs less in one piece
-      return `${sealer.head}${encryption.update(plaintext).toString('hex')}${sealer.final()}`;
+      if (plaintext.length > SHORT_BYTES) return sealerOf(head, this.#key.seal(iv, aad));
+      return `${head}${this.#key.sealShort(iv, aad, plaintext)}"`;
     });
   }
 

@@ -20,6 +20,9 @@ export interface ProtectedAttempt {
   readonly nowMs: number; // ms since 1970, by the wall clock
 }
 
+/** The last policy of each key, and its MAC. All requests of one second have the same policy. */
+const macs = new WeakMap<SecretKey, { readonly policy: string; readonly mac: string }>();
+
 /**
  * The protection headers of one attempt, except the version (docs/protocol/inference.md 2 and 7). Values are
  * latin1: each UTF-8 byte of the model's name becomes a character.
@@ -30,10 +33,15 @@ export function protectionHeaders(attempt: ProtectedAttempt): Record<string, str
   const unknown = gpuPolicy.allowUnknown ? ',allow-unknown' : '';
   const notBefore = Math.floor(attempt.nowMs / 1000) - gpuPolicy.gracePeriodHours * 3600;
   const policy = `rules=allow-good${revoked}${unknown}; revocation-time-not-before=${notBefore}`;
+  let known = macs.get(key);
+  if (known?.policy !== policy) {
+    known = { policy, mac: key.hmacSha256(policy) };
+    macs.set(key, known);
+  }
   return {
     'Privatemode-Secret-ID': secretId,
     'Privatemode-NVIDIA-OCSP-Policy': policy,
-    'Privatemode-NVIDIA-OCSP-Policy-MAC': key.hmacSha256(policy),
+    'Privatemode-NVIDIA-OCSP-Policy-MAC': known.mac,
     ...(model !== undefined && { 'Privatemode-Target-Model': Buffer.from(model, 'utf8').toString('latin1') }),
     ...(shardKey !== undefined && { 'Privatemode-Shard-Key': shardKey }),
   };

@@ -3,14 +3,11 @@ import { createCipheriv, createDecipheriv, createHmac } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import fc from 'fast-check';
-import { type SealedParts, SecretKey } from '#crypto';
+import { type SealedParts, SecretKey, SHORT_BYTES } from '#crypto';
 import * as portable from '../../lib/crypto/portable.ts';
 import { keyOf, ONLY_OPENSSL } from '../support/evidence/engine.ts';
 import { wycheproof } from '../support/evidence/wycheproof.ts';
 import { hex } from '../support/remote/exchange-fixture.ts';
-
-/** The most bytes that the engine of Node opens together with others. */
-const SHORT_BYTES = 512;
 
 interface Group {
   readonly keySize: number;
@@ -90,6 +87,7 @@ describe('AES-256-GCM', () => {
       for (const any of [aad, Buffer.alloc(16)])
         assert.equal(good.open([{ iv: t.iv, aad: any, body: t.ct + t.tag }]), 'malformed');
       assert.throws(() => good.seal(iv, aad), { code: 'internal' });
+      assert.throws(() => good.sealShort(iv, Buffer.alloc(16), hex(t.msg)), { code: 'internal' });
     }
   });
 
@@ -125,8 +123,10 @@ describe('AES-256-GCM', () => {
           at += 16 * blocks;
         }
         cut.push(parts.plaintext.subarray(at));
+        const { iv, aad, plaintext } = parts;
         for (const key of [keyOf(secret), new portable.SecretKey(Uint8Array.from(secret))]) {
           assert.equal(sealInPieces(key, parts, cut), wanted);
+          if (plaintext.length <= SHORT_BYTES) assert.equal(key.sealShort(iv, aad, plaintext), wanted);
         }
       }),
       { seed: 20261124, numRuns: 300 },
@@ -164,6 +164,18 @@ describe('AES-256-GCM', () => {
     assert.equal(two.open([first]), 'not authentic');
     assert.equal(one.open([{ ...first, aad: second.aad }]), 'not authentic');
     assert.deepEqual(one.open([first, second]), ['the same', 'the same']);
+  });
+
+  it('refuses to seal as short what is longer, or has another AAD', ONLY_OPENSSL('noble takes any'), () => {
+    const key = keyOf(Buffer.alloc(32));
+    const iv = Buffer.alloc(12);
+    for (const [aad, size] of [
+      [16, SHORT_BYTES + 1],
+      [15, 1],
+      [17, 1],
+    ] as const) {
+      assert.throws(() => key.sealShort(iv, Buffer.alloc(aad), Buffer.alloc(size)), { code: 'internal' });
+    }
   });
 
   it('refuses a piece after one that ends within a block, where its place would be lost', () => {
