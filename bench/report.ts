@@ -71,7 +71,7 @@ const shown = (figures: readonly number[]): string => {
   const found = figures.filter(Number.isFinite);
   if (found.length === 0) return '-';
   const { median, low, high } = estimate(found);
-  return `${digits(median)} (${digits(low)} – ${digits(high)})`;
+  return `${digits(median)} (${digits(low)}–${digits(high)})`;
 };
 
 /** Each proxy's cost, and ours ÷ each other's, round by round: in a ratio the machine's speed cancels out. */
@@ -113,25 +113,28 @@ const SIGNS = { 'at most': '≤', 'at least': '≥' } as const;
 const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
   [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
 
-/** The bars and how they were met. */
-export const barTable = (measured: readonly Measured[]): string =>
-  table(
-    ['what', 'figure', 'median', '95 % interval', 'bar', 'verdict'],
-    measured.flatMap(({ rows }) =>
-      rows.map((row) => [
-        row.title,
-        row.figure,
-        digits(row.median),
-        `${digits(row.low)} – ${digits(row.high)}`,
-        barOf(row),
-        WORDS[row.verdict],
-      ]),
-    ),
-  );
+/** The bars and how they were met, which a run prints. */
+export const barTable = (measured: readonly Measured[]): string => `
+Against the bars. An interval on one side of its bar gives the verdict; with the bar inside, the median does, or, where it is wider than ±10 %, nothing.
+
+${table(
+  ['what', 'figure', 'median', '95 % interval', 'bar', 'verdict'],
+  measured.flatMap(({ rows }) =>
+    rows.map((row) => [
+      row.title,
+      row.figure,
+      digits(row.median),
+      `${digits(row.low)}–${digits(row.high)}`,
+      barOf(row),
+      WORDS[row.verdict],
+    ]),
+  ),
+)}
+`;
 
 const barOf = ({ bar }: Row): string => (bar === undefined ? '-' : `${SIGNS[bar.kind]} ${bar.limit}`);
 
-/** The section of bench/README.md, and what a run prints. */
+/** What each proxy costs: the section of bench/README.md. */
 export function toMarkdown({ version, date, quick, machine, measured, entered }: Report): string {
   return `
 Version ${version}, ${date}, commit ${machine.commit}${quick ? ', quick run' : ''}. ${machine.processor}, ${machine.cores} cores, ${machine.memoryGiB} GiB, Linux ${machine.kernel}, Node ${machine.node}, OpenSSL ${machine.openssl}, http-proxy-3 ${machine.httpProxy3};
@@ -142,9 +145,5 @@ out. First tokens are what is added to the same request without a proxy. \`passt
 \`limit\` is the cryptography alone on the same bytes.
 
 ${costTable(measured, entered)}
-
-Against the bars. An interval on one side of its bar gives the verdict; with the bar inside, the median does, or, where it is wider than ±10 %, nothing.
-
-${barTable(measured)}
 `;
 }

@@ -19,7 +19,15 @@ import { saturate } from './metrics/stream-saturated.ts';
 import { bare } from './metrics/upload.ts';
 import { METRICS } from './metrics.ts';
 import { PINNABLE, raisePriority } from './processes.ts';
-import { farBeyond, type Measured, type Report, summarise, toMarkdown, valuesOf } from './report.ts';
+import {
+  barTable,
+  farBeyond,
+  type Measured,
+  type Report,
+  summarise,
+  toMarkdown,
+  valuesOf,
+} from './report.ts';
 import { type Subjects, startSubjects } from './subjects.ts';
 
 const USAGE = `Usage: node bench/run.ts [--quick] [--only NAME,...] [--rounds N] [--save] [--fail-above FACTOR]
@@ -138,7 +146,7 @@ function tell(found: Measured): void {
 
 function finish(report: Report): void {
   const section = toMarkdown(report);
-  process.stdout.write(section);
+  process.stdout.write(section + barTable(report.measured));
   if (options.save) {
     const readme = join(import.meta.dirname, 'README.md');
     writeFileSync(readme, replaceSection(readFileSync(readme, 'utf8'), 'bench', section));
