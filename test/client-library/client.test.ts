@@ -296,7 +296,8 @@ describe('a client of the library', { timeout: 600_000 }, () => {
     assert.equal(unreachable('api.example', undefined).message, 'api.example cannot be reached');
     Object.assign(globalThis, { location: { origin: 'https://page.example' } });
     t.after(() => Reflect.deleteProperty(globalThis, 'location'));
-    const { message, remedy } = unreachable('api.example', undefined);
+    const { code, message, remedy } = unreachable('api.example', undefined);
+    assert.equal(code, 'upstream_unreachable');
     assert.match(
       message,
       /cannot be reached, or does not allow pages of https:\/\/page\.example .* \(CORS\)$/,

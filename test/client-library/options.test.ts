@@ -43,16 +43,10 @@ const given = (name: string, value: unknown): object => ({ ...BASE, [name]: valu
 
 /** Names that look like one of ours, which the error names. */
 const MISSPELT: readonly (readonly [name: string, meant: string])[] = [
-  ['manifests', 'manifest'],
-  ['Manifest', 'manifest'],
   ['manifets', 'manifest'],
-  ['manifestBytes', 'manifest'],
-  ['manifestPath', 'manifest'],
   ['onManifestUpdate', 'manifest'],
-  ['apiEndPoint', 'apiEndpoint'],
   ['endpoint', 'apiEndpoint'],
   ['api_key', 'apiKey'],
-  ['verification_timeout', 'verificationTimeout'],
   ['trustRoots', 'unsafeTrustRoots'],
 ];
 

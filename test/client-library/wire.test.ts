@@ -7,13 +7,14 @@ import '../support/remote/fixed-randomness.ts';
 import assert from 'node:assert/strict';
 import { after, before, describe, it, mock } from 'node:test';
 import fc from 'fast-check';
-import { Agent, fetch as undiciFetch } from 'undici';
+import { Agent } from 'undici';
 import { newRequestId } from '../../lib/api/error-response.ts';
 import { forward } from '../../lib/client-library/forward.ts';
 import { type ClientConfig, ownOptions, readOptions } from '../../lib/client-library/read-options.ts';
 import { createTranslator } from '../../lib/responses-api/translator.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { fakeSession, startGateway, type TestGateway } from '../support/doors/gateway.ts';
+import { fetchThrough } from '../support/doors/library-door.ts';
 import {
   type ScriptedUpstream,
   type SeenRequest,
@@ -119,8 +120,7 @@ describe('the proxy and the library', { timeout: 600_000 }, () => {
           apiEndpoint: `https://localhost:${upstream.port}`,
           promptCacheSalt: salt,
           responsesApi: true,
-          fetch: ((input, init) =>
-            undiciFetch(input as URL, { ...(init as object), dispatcher: network })) as typeof fetch,
+          fetch: fetchThrough(network),
         }),
       );
       scenes.set(salt, { gateway, config });

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { callPiece, chatEvents, chatOf, type Json, run } from './chat-side.ts';
+import { chatOf, type Json } from './chat-side.ts';
 
 const user = (content: string): Json => ({ role: 'user', content });
 const said = (content: string): Json => ({ role: 'assistant', content });
@@ -96,23 +96,5 @@ describe('the messages of a chat completion', () => {
       assert.equal(open.size, 0);
     });
     fc.assert(property, { seed: 20261130, numRuns: 300 });
-  });
-
-  it('are those of one turn for what this translation made of one turn', () => {
-    const deltas = [
-      { reasoning: 't' },
-      { content: 'x' },
-      callPiece(0, '{}', 'a', 'f'),
-      { reasoning: 'u' },
-      callPiece(1, '{}', 'b', 'f'),
-      { content: '\n' },
-    ];
-    const { output } = run(chatEvents(deltas, 'tool_calls')).events.at(-1)!['response'];
-    const messages = messagesOf([user('go'), ...output, result('a'), result('b')]);
-    assert.deepEqual(messages.slice(1).map(line), [
-      'assistant (t\nu) x\n [a,b]',
-      'tool of a a',
-      'tool of b b',
-    ]);
   });
 });

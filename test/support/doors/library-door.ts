@@ -21,6 +21,10 @@ export const proxyAlone = (part: keyof typeof PROXY_ALONE): string | false =>
 /** How request ids begin behind this door. */
 export const CLIENT = DOOR === 'library' ? 'sdk' : 'proxy';
 
+/** A fetch that goes through this dispatcher. */
+export const fetchThrough = (dispatcher: Agent): typeof fetch =>
+  ((input, init) => undiciFetch(input as string, { ...(init as object), dispatcher })) as typeof fetch;
+
 /** The options of a client for this deployment; `port` and `ca` where something stands in front of it. */
 export function clientOptions(
   simulator: Simulator,
@@ -35,8 +39,7 @@ export function clientOptions(
     cdnBaseUrl: simulator.url,
     collateralUrls: { amd: simulator.url, intel: simulator.url },
     unsafeTrustRoots: { snp: { Genoa: { ark, ask } }, tdx: { root: intel } },
-    fetch: ((input, init) =>
-      undiciFetch(input as string, { ...(init as object), dispatcher: network })) as typeof fetch,
+    fetch: fetchThrough(network),
   };
 }
 
