@@ -140,9 +140,7 @@ export function toMarkdown({ version, date, quick, machine, measured, entered }:
 Version ${version}, ${date}, commit ${machine.commit}${quick ? ', quick run' : ''}. ${machine.processor}, ${machine.cores} cores, ${machine.memoryGiB} GiB, Linux ${machine.kernel}, Node ${machine.node}, OpenSSL ${machine.openssl}, http-proxy-3 ${machine.httpProxy3};
 processes ${machine.pinned ? 'pinned: the subject to one core, upstream and generator to the other' : 'unpinned'}, ${machine.raised ? 'of raised priority' : 'of normal priority'}; load average before the run ${machine.loadBefore}.
 
-Medians of the rounds with their 95 % bootstrap intervals. Figures with a unit depend on the machine; ratios are taken round by round, so that its speed cancels
-out. First tokens are what is added to the same request without a proxy. \`passthrough\` is a bare http-proxy-3 over TLS, which verifies and encrypts nothing;
-\`limit\` is the cryptography alone on the same bytes.
+Medians of the rounds with their 95 % bootstrap intervals. Figures with a unit depend on the machine. First tokens are what is added to the same request without a proxy.
 
 ${costTable(measured, entered)}
 `;
