@@ -29,9 +29,12 @@ const ORDERS: readonly [what: string, input: readonly Json[], messages: readonly
   ],
   [
     'what others say while tools run stands behind the results',
-    [call('a'), user('quick'), { role: 'developer', content: 'note' }, call('b'), result('a'), result('b')],
     [
-      'assistant [a,b]',
+      ...[call('a'), thought('t'), user('quick'), { role: 'developer', content: 'note' }],
+      ...[call('b'), result('a'), result('b')],
+    ],
+    [
+      'assistant (t) [a,b]',
       'tool of a a',
       'tool of b b',
       'user quick',
