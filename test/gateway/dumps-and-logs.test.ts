@@ -1,6 +1,6 @@
 /**
- * What is written down of a request: logs without contents, with one line at level info that says how it
- * ended. What a dump holds is request-dump.test.ts, and test/access/gateway.test.ts without credentials.
+ * What is written down of a request: dumps where they are asked for; logs without contents, with one line at
+ * level info that says how it ended.
  */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -20,8 +20,9 @@ import {
   post,
 } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { saying } from '../support/remote/scripted-upstream.ts';
+import { type Script, saying } from '../support/remote/scripted-upstream.ts';
 import {
+  beginning,
   COMPLETION,
   chatStream,
   chunked,
@@ -41,10 +42,42 @@ const SECRETS = [
   'Proxy-Authorization: Basic CANARY-KEY-4',
 ];
 
-it('request dumps are not written by default', async (t) => {
-  const { gateway, ask } = await gatewayFixture(t, { answers: completion });
-  await ask(post());
-  assert.deepEqual(readdirSync(gateway.directory), ['ca.pem']);
+describe('request dumps', { concurrency: true }, () => {
+  const broken: Script = async (scripted) => {
+    await scripted.write(beginning(await scripted.body()));
+    scripted.end();
+  };
+  const withCookie = saying((request) => completion(request, { 'Set-Cookie': 'CANARY-KEY-5' }));
+  it('hold what the application sent and saw, the error of a broken stream or a refusal too, without credentials', async (t) => {
+    for (const [script, body, shown] of [
+      [withCookie, chatBody(), /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\ncontent-type: application\/json\r\n/],
+      [broken, STREAMING, /"hel"[\s\S]*"code":"stream_unfinished"[\s\S]*\n\n$/],
+      [broken, '{"a":}', /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*"code":"invalid_json"/],
+    ] as const) {
+      const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { dumpRequests: true } });
+      upstream.on(script);
+      const path = '/v1/chat/completions?x=1&key=';
+      const answer = await ask(post(body, { headers: SECRETS, path: `${path}CANARY-KEY-6` }));
+      const folder = join(gateway.directory, 'requests');
+      await eventually('whole dumps', () => {
+        if (gateway.active() > 0) return false;
+        const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).sort();
+        const files = names.filter((name) => name.endsWith('.txt')); // one, or none, until both are written
+        const [req = '', resp = ''] = files.map((name) => readFileSync(join(folder, name), 'utf8'));
+        if (!req.endsWith(`\r\n\r\n${body}`) || !resp.endsWith(`\r\n\r\n${answer.body}`)) return false;
+        assert.ok(req.startsWith(`POST ${path}[redacted] HTTP/1.1\r\nHost: localhost:8080\r\n`), req);
+        assert.match(resp, shown);
+        assert.doesNotMatch(req + resp, /CANARY-KEY/);
+        return true;
+      });
+    }
+  });
+
+  it('are not written by default', async (t) => {
+    const { gateway, ask } = await gatewayFixture(t, { answers: completion });
+    await ask(post());
+    assert.deepEqual(readdirSync(gateway.directory), ['ca.pem']);
+  });
 });
 
 describe('the gateway, logging at level debug', { concurrency: true }, () => {

@@ -3,6 +3,8 @@
  * and inject-salt in test/pipeline/), and what applications are told if the operator's key is refused.
  */
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
@@ -10,6 +12,7 @@ import { clientOf } from '../support/doors/clients.ts';
 import type { TestGatewayOptions } from '../support/doors/gateway.ts';
 import {
   assertError,
+  CANARY,
   chatBody,
   codeOf,
   gatewayFixture,
@@ -18,6 +21,7 @@ import {
 } from '../support/doors/gateway-fixture.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import type { Reply } from '../support/remote/scripted-upstream.ts';
 import {
   chatStream,
@@ -55,6 +59,18 @@ it("without a key configured, a request without one gets 401 before anything is 
   stack.simulator.setApiKeys(undefined);
   assert.equal((await chat({ authorization: 'Bearer another' })).status, 200);
   assert.equal(seen(), 'Bearer another');
+});
+
+it('a key file is read again on a reload, for the next request, and no key is in the log', async (t) => {
+  const path = join(temporaryDirectory('privatemode-key-'), 'key');
+  writeFileSync(path, ' first-key\n');
+  const { stack, chat, seen } = await scene(t, { apiKey: `@${path}` });
+  await chat();
+  assert.equal(seen(), 'Bearer first-key');
+  writeFileSync(path, `second-${CANARY}`);
+  stack.proxy.reload();
+  await eventually('the next key', () => chat().then(() => seen() === `Bearer second-${CANARY}`));
+  assert.ok(!stack.logLines.join('').includes(CANARY));
 });
 
 it('the prompt cache has a salt for each request by default; with --disable-prompt-cache=false a random one per start, or that of --prompt-cache-salt (docs/protocol/inference.md 8)', async (t) => {
