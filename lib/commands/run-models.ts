@@ -83,7 +83,7 @@ async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, ti
   );
 }
 
-/** The most models that an agent is told. Honest services list fewer, and a variable can hold no more. */
+/** The most models that `run` passes to an agent, because an environment variable cannot hold more. */
 const MOST_MODELS = 100;
 
 /** The most tokens of a response: Claude Code and opencode ask for 32,000 if nobody sets a limit. */
