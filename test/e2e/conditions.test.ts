@@ -66,7 +66,10 @@ describe('a running proxy', { timeout: 600_000 }, () => {
       ...{ 'ann.key': 'key-of-ann', 'api.key': 'first-key', 'tls.crt': next.cert, 'tls.key': next.key },
     };
     const write = (files: Readonly<Record<string, string>>): void => {
-      for (const [name, text] of Object.entries(files)) writeFileSync(path(name), text);
+      for (const [name, text] of Object.entries(files)) {
+        writeFileSync(path('new'), text);
+        renameSync(path('new'), path(name)); // the proxy must not read a file that is half written
+      }
     };
     const expired = authority.issue(['localhost'], { notAfter: new Date(Date.now() - 1_000) });
     write({ ...good, 'tls.crt': expired.cert, 'tls.key': expired.key });
