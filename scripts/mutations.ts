@@ -723,14 +723,6 @@ export const MUTATIONS: readonly Mutation[] = [
     'authentication of a client refuses a client from its expiry on, and says whom to ask for more time',
   ),
   row(
-    'the requests per minute: there may be one more',
-    'lib/limits/count-requests.ts',
-    'used.times.length >= requestsPerMinute',
-    'used.times.length > requestsPerMinute',
-    'test/limits/count-requests.test.ts',
-    'the limit requestsPerMinute admits its number of requests within any 60 s, and one more exactly 60 s after the first',
-  ),
-  row(
     'other trust roots: they may be used for the real service',
     'lib/config/trust-roots.ts',
     'if (production !== undefined)',

@@ -1,6 +1,7 @@
-/** Writes the tables of flags, errors, notices, metrics and checks into their pages, from the code. */
+/** Writes the tables of endpoints, flags, errors, notices, metrics and checks into pages, from the code. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { ENDPOINTS, served } from '../lib/api/endpoints.ts';
 import { CHECK_SECTIONS } from '../lib/attestation/verify-evidence.ts';
 import { systemClock } from '../lib/clock.ts';
 import { LISTED } from '../lib/config/flags.ts';
@@ -103,6 +104,8 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   internal: 'A defect of this program.',
 };
 
+const inCode = (text: string): string => `\`${text}\``;
+
 /** A table of Markdown. */
 const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
   [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
@@ -133,21 +136,16 @@ function metricsTable(): string {
     processMetrics: false,
   });
   const rows = all().map((metric) => {
-    const { name, type, help, labelNames } = metric as unknown as {
-      readonly name: string;
-      readonly help: string;
-      readonly type: string;
+    const { name, type, help, labelNames } = metric as unknown as Record<'name' | 'help' | 'type', string> & {
       readonly labelNames: readonly string[];
     };
-    return [`\`${name}\``, type, labelNames.map((label) => `\`${label}\``).join(', '), help];
+    return [inCode(name), type, labelNames.map(inCode).join(', '), help];
   });
   return table(['Metric', 'Type', 'Labels', 'Meaning'], rows);
 }
 
 function noticesTable(): string {
-  const rows = Object.entries(NOTICES).map(([id, { severity, title, remedy }]) => [
-    ...[`\`${id}\``, severity, title, remedy],
-  ]);
+  const rows = Object.entries(NOTICES).map(([id, of]) => [inCode(id), of.severity, of.title, of.remedy]);
   return table(['Notice', 'Severity', 'What is wrong', 'What to do'], rows);
 }
 
@@ -167,13 +165,16 @@ function checksTables(): string {
         source.replace('attestation.md ', ''),
       ].join(' | '),
     );
-    const cells = [...rules].map(([rule, checks]) => [checks.map(({ id }) => `\`${id}\``).join(', '), rule]);
+    const cells = [...rules].map(([rule, checks]) => [checks.map(({ id }) => inCode(id)).join(', '), rule]);
     return `### ${title}\n\n${table(['id', 'what must hold', 'source'], cells)}`;
   }).join('\n\n');
 }
 
+const endpointsList = (): string => `${served(true).map(inCode).join(', ')}.`;
+
 /** Each table: its page, and the name of the marked section there. */
 const TABLES = [
+  { page: 'docs/applications.md', section: 'endpoints', render: endpointsList },
   { page: 'docs/configuration.md', section: 'flags', render: flagsTable },
   { page: 'docs/errors.md', section: 'errors', render: errorsTable },
   { page: 'docs/operating.md', section: 'notices', render: noticesTable },
@@ -181,14 +182,19 @@ const TABLES = [
   { page: 'docs/verify.md', section: 'checks', render: checksTables },
 ] as const;
 
+/** The schema of clients files, which lists the endpoints that a client may use. */
+const SCHEMA = 'docs/clients-file.schema.json';
+const LISTED_ENDPOINTS = /(?<="endpoints": \{[^[]*"enum": \[)[^\]]*(?=\n *\])/;
+
 /** The pages as they should be, by their path in the repository. */
-export const renderTables = (): ReadonlyMap<string, string> =>
-  new Map(
-    TABLES.map(({ page, section, render }) => [
-      page,
-      replaceSection(readFileSync(join(ROOT, page), 'utf8'), section, render()),
-    ]),
-  );
+export function renderTables(): ReadonlyMap<string, string> {
+  const read = (page: string): string => readFileSync(join(ROOT, page), 'utf8');
+  const ids = ENDPOINTS.map(({ id }) => `\n              "${id}"`).join();
+  const pages = new Map([[SCHEMA, read(SCHEMA).replace(LISTED_ENDPOINTS, ids)]]);
+  for (const { page, section, render } of TABLES)
+    pages.set(page, replaceSection(read(page), section, render()));
+  return pages;
+}
 
 if (import.meta.main) {
   for (const [page, text] of renderTables()) writeFileSync(join(ROOT, page), text);

@@ -5,7 +5,7 @@ import { ENDPOINTS, type EndpointId } from '../../lib/api/endpoints.ts';
 import { matchEndpoint, type Refusal } from '../../lib/api/match-endpoint.ts';
 import type { ErrorCode } from '../../lib/errors.ts';
 import { grammarOf } from '../../lib/pipeline/response-grammar.ts';
-import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import { ENDPOINTS as LITERAL } from '../support/remote/endpoints.ts';
 
 function refusalOf(method: string, target: string): Refusal & { readonly code: ErrorCode } {
   const match = matchEndpoint(method, target);
@@ -14,15 +14,13 @@ function refusalOf(method: string, target: string): Refusal & { readonly code: E
 }
 
 describe('forwarded endpoints', () => {
-  const forwarded: [method: string, target: string, id: EndpointId, sent?: string][] = [
-    ['POST', '/v1/chat/completions', 'chat'],
+  const forwarded: (readonly [method: string, target: string, id: EndpointId, sent?: string])[] = [
     ['POST', '/v1/v1/v1/completions', 'completions', '/v1/completions'],
-    ['POST', '/v1/embeddings', 'embeddings'],
+    ...Object.entries(LITERAL).map(([id, { path }]) => ['POST', path, id as EndpointId] as const),
     ['GET', '/v1/models', 'models'],
     ['HEAD', '/v1/models', 'models'],
     ['GET', '/v1/models/openai%2Fgpt-oss-120b', 'model'],
     ['GET', '/v1/models/openai/gpt-oss-120b', 'model'],
-    ['POST', '/v1/audio/transcriptions', 'transcription'],
     ['POST', '/v1/messages?beta=true', 'messages'],
     // Base URLs with and without /v1, with and without a slash at the end.
     ['POST', '/v1//chat/completions/', 'chat', '/v1/chat/completions'],
@@ -58,25 +56,20 @@ describe('forwarded endpoints', () => {
     }
   });
 
-  // docs/protocol/inference.md 1 and 5.1
-  const { C, M, E, T, R, MR, TR, NONE } = PLAIN_MEMBERS;
-  const rows = {
-    chat: ['json', C, R, true],
-    responses: ['json', C, R, true],
-    completions: ['json', C, R, true],
-    messages: ['json', M, MR, true],
-    embeddings: ['json', E, R, false],
-    transcription: ['multipart', T, TR, false],
-    unstructured: ['raw', NONE, NONE, false],
-    models: ['none', NONE, NONE, false],
-    model: ['none', NONE, NONE, false],
-  } as const;
+  const plain = { codec: 'none', salted: false, plain: { request: new Set(), response: new Set() } };
+  const { chat: responses } = LITERAL;
   it('are protected as docs/protocol/inference.md says', () => {
-    for (const row of ENDPOINTS) {
-      const { codec, requestPlain, salted } = row;
-      const responsePlain = new Set(codec === 'none' ? [] : Object.keys(grammarOf(row).plain));
-      assert.deepEqual([codec, requestPlain, responsePlain, salted], rows[row.id], row.id);
-    }
+    const literals = { ...LITERAL, responses, models: plain, model: plain };
+    const rows = ENDPOINTS.map((row) => {
+      const { id, codec, salted, requestPlain: request } = row;
+      const response = new Set(codec === 'none' ? [] : Object.keys(grammarOf(row).plain));
+      return [id, { codec, salted, plain: { request, response } }];
+    });
+    const expected = Object.entries(literals).map(([id, { codec, salted, plain }]) => [
+      id,
+      { codec, salted, plain },
+    ]);
+    assert.deepEqual(Object.fromEntries(rows), Object.fromEntries(expected));
   });
 });
 

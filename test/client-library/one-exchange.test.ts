@@ -16,7 +16,7 @@ import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { EPOCH, fakeSession, NEXT_EPOCH } from '../support/doors/gateway.ts';
 import { clientOptions, fetchThrough } from '../support/doors/library-door.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import { PLAIN_MEMBERS } from '../support/remote/endpoints.ts';
 import {
   type Script,
   type ScriptedUpstream,

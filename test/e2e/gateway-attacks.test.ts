@@ -16,12 +16,12 @@ import {
   laidOut,
   wireTextOf,
 } from '../support/remote/attack-generator.ts';
+import { plainOf } from '../support/remote/endpoints.ts';
 import {
   elementsInOrder,
   essenceOf,
   type HonestExchange,
   honestExchanges,
-  PLAIN,
 } from '../support/remote/honest-exchanges.ts';
 import {
   type Attack,
@@ -192,7 +192,7 @@ const IN_CLEAR = { 'privatemode-encrypted': 'false' };
 /** The messages of the request take the places of the response's own, as far as they go. */
 const reflected = (api: Api, change = (message: string): string => message): Attack => ({
   onResponse: (response, { body }) => {
-    const messages = messagesOf(body, PLAIN[api].request).map(change);
+    const messages = messagesOf(body, plainOf(api).request).map(change);
     const swap = (members: Members): Members => {
       const taken = new Map(inOrder(members).map((each) => [each, messages.shift() ?? each.value]));
       return members.map((member) => ({ ...member, value: taken.get(member) ?? member.value }));
@@ -210,7 +210,7 @@ const generated = ({ edits, reseat, succeeds }: GeneratedAttack, exchange: Hones
     const events = 'events' in content ? content.events : [{ data: content.body.members }];
     const isArray = 'body' in content && content.body.isArray;
     const recorded = { exchange, events, isArray, runs: [sealedIn(...events)] };
-    const request = messagesOf(body, PLAIN[exchange.api].request);
+    const request = messagesOf(body, plainOf(exchange.api).request);
     const text = wireTextOf(recorded, attacked(recorded, { edits, reseat }, request));
     return { ...response, status: succeeds ? 200 : status, content: { text } };
   },

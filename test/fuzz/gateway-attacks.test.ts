@@ -26,13 +26,9 @@ import {
   withStatus,
 } from '../support/remote/attack-generator.ts';
 import { cutAnywhere } from '../support/remote/chunkings.ts';
+import { plainOf } from '../support/remote/endpoints.ts';
 import { fixedCipher } from '../support/remote/exchange-fixture.ts';
-import {
-  elementsInOrder,
-  essenceOfBody,
-  type HonestExchange,
-  PLAIN,
-} from '../support/remote/honest-exchanges.ts';
+import { elementsInOrder, essenceOfBody, type HonestExchange } from '../support/remote/honest-exchanges.ts';
 import { sealedMessages } from '../support/remote/sealing.ts';
 
 const RECORDINGS = recordings();
@@ -125,7 +121,7 @@ function wholeVerdict({ exchange, essences }: Recording, { text, failure }: Open
   const body = (text === '' ? {} : JSON.parse(text)) as Readonly<Record<string, unknown>>;
   // Whatever was sealed in it, the status tells the client that it is one; nothing in it is a gateway's.
   if (status >= 400) {
-    const clear = PLAIN[api].response.filter((name) => Object.hasOwn(body, name));
+    const clear = plainOf(api).response.filter((name) => Object.hasOwn(body, name));
     const isSaid = clear.some((name) => CLEAR_IN_ERRORS[name]?.(body[name]) !== true);
     return isSaid || DISHONEST.test(JSON.stringify(body)) ? 'neither' : 'an error';
   }

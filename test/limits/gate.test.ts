@@ -22,7 +22,7 @@ import {
   post,
 } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import { PLAIN_MEMBERS } from '../support/remote/endpoints.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   chatStream,

@@ -11,8 +11,8 @@ import fc from 'fast-check';
 import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
+import { ENDPOINTS } from '../support/remote/endpoints.ts';
 import { countingIvs, EXCHANGE, fixedCipher, hex, listedIvs } from '../support/remote/exchange-fixture.ts';
-import { PLAIN } from '../support/remote/honest-exchanges.ts';
 import {
   type LiteralMember,
   literalSealObject,
@@ -46,7 +46,7 @@ describe('a JSON body of the vectors', () => {
     'chat-punctuation-keys': 'unsupported_member_name',
   };
   for (const { name, endpoint, plainFields, input, ivsHex, expected } of vectors) {
-    const plain = new Set(PLAIN[endpoint as keyof typeof PLAIN].request);
+    const plain = new Set<string>(ENDPOINTS[endpoint as keyof typeof ENDPOINTS].plain.request);
     const code = refused[name];
     if (code !== undefined) {
       it(`is refused, although the reference forwards it: ${name}`, () => {

@@ -4,10 +4,10 @@ import { describe, it } from 'node:test';
 import { encryptBody } from '../../lib/pipeline/encrypt-body.ts';
 import { formContent, type FormPart as Part } from '../../lib/pipeline/form.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
+import { PLAIN_MEMBERS } from '../support/remote/endpoints.ts';
 import { EXCHANGE, fixedCipher, hex, listedIvs } from '../support/remote/exchange-fixture.ts';
 import { type FormPart, formBody, literalParts } from '../support/remote/forms.ts';
 import { literalOpen } from '../support/remote/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { formBodyOf, prepare } from '../support/remote/sealing.ts';
 import forms from '../vectors/inference/multipart-and-raw.json' with { type: 'json' };
 

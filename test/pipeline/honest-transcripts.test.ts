@@ -8,15 +8,14 @@ import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { decryptBody } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { bodyReader } from '../../lib/pipeline/request-body.ts';
-import { CALLERS, isIterable } from '../support/doors/sdk-outcome.ts';
+import { callerOf, isIterable } from '../support/doors/sdk-outcome.ts';
+import { type EndpointName, literalEndpoint } from '../support/remote/endpoints.ts';
 import { fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { formBody } from '../support/remote/forms.ts';
-import { PLAIN } from '../support/remote/honest-exchanges.ts';
 import { DONE, openEvent, sealedStream } from '../support/remote/sealed-stream.ts';
 import { takeIn } from '../support/remote/sealing.ts';
 import { breaches } from '../support/remote/transcripts/grammar.ts';
 import {
-  type EndpointName,
   type Members,
   TRANSCRIPTS,
   type Transcript,
@@ -49,7 +48,7 @@ const inClear = (response: TranscriptResponse): string =>
     : response.events.map(({ event, data }) => (data === '[DONE]' ? DONE : openEvent(data, event))).join('');
 
 function sealed({ endpoint, response }: Transcript): Buffer {
-  const stream = sealedStream(PLAIN[endpoint].response);
+  const stream = sealedStream(literalEndpoint(endpoint).plain.response);
   if (response.kind === 'whole') {
     const { body } = response;
     return Buffer.from(Array.isArray(body) ? stream.array(body) : stream.object(body as Members));
@@ -80,7 +79,7 @@ async function read(endpoint: EndpointName, request: Members, text: string, resp
   const isStream = response.kind === 'stream';
   const status = isStream ? 200 : response.status;
   const headers = { 'content-type': isStream ? 'text/event-stream' : 'application/json' };
-  const answer = await CALLERS[endpoint](
+  const answer = await callerOf(endpoint)(
     'http://127.0.0.1:1',
     { ...request, ...(isStream && { stream: true }) },
     async () => new Response(text, { status, headers }),

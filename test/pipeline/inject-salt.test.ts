@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { shardKeyOf } from '../../lib/pipeline/inject-salt.ts';
+import { PLAIN_MEMBERS } from '../support/remote/endpoints.ts';
 import { EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/remote/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
 import salts from '../vectors/inference/cache-salt-injection.json' with { type: 'json' };
 import shards from '../vectors/inference/shard-keys.json' with { type: 'json' };

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { isAcceptedImageUrl } from '../../simulator/inference/media-url.ts';
-import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import { PLAIN_MEMBERS } from '../support/remote/endpoints.ts';
 import { jsonBody, takeIn } from '../support/remote/sealing.ts';
 
 const SECRET = 'geheimer-ort.example';

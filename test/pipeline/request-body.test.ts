@@ -6,10 +6,10 @@ import { describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
 import { bodyReader } from '../../lib/pipeline/request-body.ts';
+import { PLAIN_MEMBERS } from '../support/remote/endpoints.ts';
 import { EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { formBody } from '../support/remote/forms.ts';
 import { literalUnsealObject } from '../support/remote/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { type JsonEndpoint, jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
 import requests from '../vectors/inference/field-encryption-requests.json' with { type: 'json' };
 

@@ -3,10 +3,11 @@
  * secret. All literal, so that the same bytes go in every time. One for each kind of bytes: of endpoint, of
  * framing, of headers, of refusal and of end.
  */
+
+import { ENDPOINTS, PLAIN_MEMBERS, plainOf } from '../remote/endpoints.ts';
 import { EXCHANGE } from '../remote/exchange-fixture.ts';
 import { formBody } from '../remote/forms.ts';
-import { type HonestExchange, honestExchanges, PLAIN } from '../remote/honest-exchanges.ts';
-import { PLAIN_MEMBERS } from '../remote/plain-members.ts';
+import { type HonestExchange, honestExchanges } from '../remote/honest-exchanges.ts';
 import type { Script } from '../remote/scripted-upstream.ts';
 import {
   chunked,
@@ -19,7 +20,6 @@ import {
   sealedAnswers,
   tampered,
 } from '../remote/sealed-answers.ts';
-import { PATHS } from '../remote/transcripts/transcript.ts';
 import { NEXT_SECRET } from './gateway.ts';
 import { chatBody, get, post } from './gateway-fixture.ts';
 import { type PlannedExchange, UPSTREAM_DATE } from './recording.ts';
@@ -36,7 +36,7 @@ function answered({ api, events, body, status = 200 }: HonestExchange, request: 
     const pieces = sealedEvents({ api, events }, request);
     return STREAM_HEAD + pieces.map(chunked).join('') + LAST_CHUNK;
   }
-  const sealed = sealedAnswers(request, PLAIN[api].response);
+  const sealed = sealedAnswers(request, plainOf(api).response);
   return http(status, Array.isArray(body) ? sealed.array(body) : sealed.object(body as Json), JSON_TYPE);
 }
 
@@ -44,7 +44,7 @@ function sealedEvents(
   { api, events = [] }: Pick<HonestExchange, 'api' | 'events'>,
   request: Buffer,
 ): string[] {
-  const sealed = sealedAnswers(request, PLAIN[api].response);
+  const sealed = sealedAnswers(request, plainOf(api).response);
   const named = api === 'messages';
   return [
     ...events.map((event) => sealed.event(event, named ? (event['type'] as string) : undefined)),
@@ -72,7 +72,7 @@ const FORM = (fields: Json): Buffer =>
 
 /** The request of an honest exchange as its application sends it. */
 function requestOf({ api, request }: HonestExchange, more: Json = {}, version?: '1.0'): Buffer {
-  const path = PATHS[api];
+  const { path } = ENDPOINTS[api];
   const members = { ...request, ...more };
   if (api !== 'transcription' && api !== 'unstructured') {
     return post(JSON.stringify(members), { path, ...(version && { version }) });

@@ -1,8 +1,8 @@
 /** One exchange through the official client of its API: what the application sees, and the bytes below it. */
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
+import { ENDPOINTS, type EndpointName } from '../remote/endpoints.ts';
 import { essenceOfBody, essenceOfEvent, type HonestExchange } from '../remote/honest-exchanges.ts';
-import { type EndpointName, PATHS } from '../remote/transcripts/transcript.ts';
 
 type Json = Record<string, unknown>;
 
@@ -84,7 +84,7 @@ type Caller = (url: string, request: Json, fetching: typeof fetch) => Promise<un
 const openai = (url: string, fetching: typeof fetch): OpenAI =>
   new OpenAI({ baseURL: `${url}/v1`, apiKey: 'k', maxRetries: 0, timeout: 120_000, fetch: fetching });
 
-export const CALLERS: Readonly<Record<EndpointName, Caller>> = {
+const CALLERS: Readonly<Partial<Record<EndpointName, Caller>>> = {
   chat: (url, request, fetching) => openai(url, fetching).chat.completions.create(request as never),
   completions: (url, request, fetching) => openai(url, fetching).completions.create(request as never),
   embeddings: (url, request, fetching) => openai(url, fetching).embeddings.create(request as never),
@@ -98,15 +98,18 @@ export const CALLERS: Readonly<Record<EndpointName, Caller>> = {
       timeout: 120_000,
       fetch: fetching,
     }).messages.create(request as never),
-  // No client of its own: programs that post a file and parse the answer.
-  unstructured: async (url, request, fetching) => {
+};
+
+/** The official client of that API; where there is none, a program that posts JSON and parses the answer. */
+export const callerOf = (api: EndpointName): Caller =>
+  CALLERS[api] ??
+  (async (url, request, fetching) => {
     const body = JSON.stringify(request);
     const headers = { 'content-type': 'application/json' };
-    const response = await fetching(`${url}${PATHS.unstructured}`, { method: 'POST', headers, body });
+    const response = await fetching(`${url}${ENDPOINTS[api].path}`, { method: 'POST', headers, body });
     if (!response.ok) throw new Error(`status ${response.status}`);
     return response.json();
-  },
-};
+  });
 
 export const isIterable = (value: unknown): value is AsyncIterable<Json> =>
   typeof value === 'object' && value !== null && Symbol.asyncIterator in value;
@@ -117,7 +120,7 @@ export async function ask(url: string, { api, request }: HonestExchange): Promis
   const items: unknown[] = [];
   let error: unknown;
   try {
-    const answer = await CALLERS[api](url, request as Json, fetching);
+    const answer = await callerOf(api)(url, request as Json, fetching);
     if (!isIterable(answer)) items.push(essenceOfBody(api, answer));
     else for await (const item of answer) items.push(essenceOfEvent(api, item));
   } catch (thrown) {

@@ -4,8 +4,9 @@
  * in their order after it has changed names and events: `reseat`.
  */
 import fc from 'fast-check';
+import { plainOf } from './endpoints.ts';
 import { EXCHANGE } from './exchange-fixture.ts';
-import { essenceOf, type HonestExchange, honestExchanges, PLAIN, type Run } from './honest-exchanges.ts';
+import { essenceOf, type HonestExchange, honestExchanges, type Run } from './honest-exchanges.ts';
 import { literalSeal } from './literal-envelope.ts';
 import { CREATED } from './transcripts/transcript.ts';
 import {
@@ -51,7 +52,7 @@ const DONE: WireEvent = { data: '[DONE]' };
 
 /** The events of an exchange with no message in its place yet, and the plaintexts in their sequence. */
 export function laidOut({ api, events, body }: HonestExchange) {
-  const plain = PLAIN[api].response;
+  const plain = plainOf(api).response;
   const plaintexts: string[] = [];
   const lay = (value: unknown, event?: string): WireEvent => {
     const { members } = parseBody(JSON.stringify(value));
@@ -275,7 +276,7 @@ function messagesFor(
   request: readonly string[],
 ): string[] {
   const messages = [...(runs[0] as readonly string[])];
-  const counts = events.map((event) => seats(event, PLAIN[exchange.api].response).length);
+  const counts = events.map((event) => seats(event, plainOf(exchange.api).response).length);
   for (const each of edits) {
     if (each.kind === 'splice') {
       const from = counts.slice(0, each.from % events.length).reduce((sum, count) => sum + count, 0);
@@ -412,7 +413,7 @@ export function attacked(
   request: readonly string[],
 ): readonly WireEvent[] {
   const { exchange, isArray } = recording;
-  const plain = PLAIN[exchange.api].response;
+  const plain = plainOf(exchange.api).response;
   const messages = messagesFor(recording, edits, request);
   const changed = edits.reduce<Events>(edited, seated(recording.events, messages, plain));
   const named = isArray ? renumbered(changed, messages.length) : changed;

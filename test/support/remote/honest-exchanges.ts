@@ -2,9 +2,9 @@
  * Exchanges that are attacked and recorded: transcripts under names of their own, one for each shape that the
  * API has, and the part of each that a client of the API reads.
  */
-import { PLAIN_MEMBERS } from './plain-members.ts';
+import { type EndpointName, literalEndpoint } from './endpoints.ts';
 import { choicesOf } from './transcripts/grammar.ts';
-import { type EndpointName, type Members, transcriptOf } from './transcripts/transcript.ts';
+import { type Members, TRANSCRIPTS } from './transcripts/transcript.ts';
 
 export interface HonestExchange {
   /** It begins with the endpoint. */
@@ -24,62 +24,6 @@ export interface HonestExchange {
   readonly status?: number;
   readonly body?: unknown;
 }
-
-const { C, M, E, T, R, MR, TR, NONE } = PLAIN_MEMBERS;
-type Plain = Readonly<Record<'request' | 'response', readonly string[]>>;
-/** The members that are plain in requests and responses. */
-export const PLAIN: Readonly<Record<EndpointName, Plain>> = {
-  chat: { request: [...C], response: [...R] },
-  completions: { request: [...C], response: [...R] },
-  messages: { request: [...M], response: [...MR] },
-  embeddings: { request: [...E], response: [...R] },
-  transcription: { request: [...T], response: [...TR] },
-  unstructured: { request: [...NONE], response: [...NONE] },
-};
-
-const FORM = { language: 'en', prompt: 'spoken', response_format: 'json' };
-const VERBOSE = { ...FORM, response_format: 'verbose_json' };
-const DOCUMENT = { document: 'pages' };
-
-/**
- * The name of each exchange, the transcript that it is, and what its request holds besides. The members that
- * the attacks name are those of that version.
- */
-const SHAPES: readonly (readonly [name: string, transcript: string, asks?: Members])[] = [
-  ['chat-stream', '0.33: plain text'],
-  ['chat-stream-2', '0.33: two choices, interleaved'],
-  ['chat-stream-tools', '0.20: two tools, each in several pieces'],
-  ['chat-stream-error', '0.33: an error after content'],
-  ['chat-stream-error-first', '0.20: an error first'],
-  ['chat-stream-additions', '0.33: every member that may stand beside the choices'],
-  ['chat-whole', '0.20: a whole answer'],
-  ['chat-whole-2', '0.20: a whole answer of two choices, under the first served name'],
-  ['chat-error', '0.20: refused with an object'],
-
-  ['completions-stream', '0.33: plain text'],
-  ['completions-stream-batch', '0.33: two prompts of token numbers, one after the other'],
-  ['completions-whole', '0.20: a whole answer'],
-  ['completions-whole-batch', '0.20: a whole answer to three prompts of two outputs each'],
-
-  ['transcription-stream', '0.20: two stretches of audio, each with its finish', FORM],
-  ['transcription-whole', '0.20: a whole transcript, asked for as json', FORM],
-  ['transcription-verbose', '0.20: a whole transcript with segments', VERBOSE],
-  ['transcription-error', '0.20: refused with an object', FORM],
-
-  ['messages-stream', '0.33: a ping, thinking with its signature, then text'],
-  ['messages-stream-tool', '0.33: text, then two tools'],
-  ['messages-stream-error', '0.26: an error after content'],
-  ['messages-stream-empty', '0.33: no block, and context management of null'],
-  ['messages-whole', '0.20: a whole answer'],
-  ['messages-whole-stopped', '0.33: a whole answer that a text stopped which reads like a reason'],
-  ['messages-error', '0.20: refused in its own shape'],
-
-  ['embeddings-whole', '0.20: several'],
-  ['unstructured-whole', '0.20: more elements than have one digit', DOCUMENT],
-  ['unstructured-empty', '0.20: an empty file', DOCUMENT],
-  ['unstructured-files', '0.20: the elements of two files', DOCUMENT],
-  ['unstructured-error', '0.20: refused with a list of details', DOCUMENT],
-];
 
 /** What tells another run of a request apart from that of the transcript. */
 export interface Run {
@@ -107,10 +51,9 @@ function inRun(value: unknown, run: Run): unknown {
 
 /** Every shape of response, as that run of the model server gives it. */
 export const honestExchanges = (run: Run = {}): readonly HonestExchange[] =>
-  SHAPES.map(([name, title, asks = {}]) => {
-    const api = name.split('-', 1)[0] as EndpointName;
-    const { request: members, response } = transcriptOf(`${api} ${title}`);
-    const request: Members = { ...members, model: name, ...asks };
+  TRANSCRIPTS.flatMap(({ endpoint: api, attacked: name, request: members, response }) => {
+    if (name === undefined) return [];
+    const request: Members = { ...members, model: name, ...literalEndpoint(api).asks };
     const format = api === 'transcription' ? { format: request['response_format'] as 'json' } : {};
     const asked = { name, api, choices: choicesOf(api, request), ...format };
     if (response.kind === 'whole') {
@@ -119,22 +62,6 @@ export const honestExchanges = (run: Run = {}): readonly HonestExchange[] =>
     const events = response.events.flatMap(({ data }) => (data === '[DONE]' ? [] : [data]));
     return { ...asked, request: { ...request, stream: true }, events: inRun(events, run) as Members[] };
   });
-
-const OPENAI_CHUNK = ['choices', 'created', 'model', 'object'];
-const EVENT_MEMBERS: Readonly<Partial<Record<EndpointName, readonly string[]>>> = {
-  chat: OPENAI_CHUNK,
-  completions: OPENAI_CHUNK,
-  transcription: [...OPENAI_CHUNK, 'id'],
-  messages: ['type', 'message', 'index', 'content_block', 'delta'],
-};
-const WHOLE_MEMBERS: Readonly<Record<EndpointName, readonly string[]>> = {
-  chat: OPENAI_CHUNK,
-  completions: OPENAI_CHUNK,
-  embeddings: ['data', 'model', 'object'],
-  messages: ['content', 'model', 'role', 'stop_reason'],
-  transcription: ['language', 'segments', 'text', 'words'],
-  unstructured: [],
-};
 
 const picked = (value: Members, names: readonly string[]): Members =>
   Object.fromEntries(names.filter((name) => Object.hasOwn(value, name)).map((name) => [name, value[name]]));
@@ -148,12 +75,12 @@ export function essenceOfEvent(api: EndpointName, item: Members): Members | unde
   if (item['type'] === 'ping' && api === 'messages') return undefined;
   const { choices } = item;
   if (api !== 'messages' && Array.isArray(choices) && choices.length === 0) return undefined;
-  return picked(item, EVENT_MEMBERS[api] ?? []);
+  return picked(item, literalEndpoint(api).read[1] ?? []);
 }
 
 /** What a client reads of a whole answer. */
 export function essenceOfBody(api: EndpointName, body: unknown): unknown {
-  return Array.isArray(body) ? body : picked(body as Members, WHOLE_MEMBERS[api]);
+  return Array.isArray(body) ? body : picked(body as Members, literalEndpoint(api).read[0]);
 }
 
 /** What a client reads of the whole exchange: the items of its stream, or its body as the only one. */

@@ -3,8 +3,8 @@
  */
 import { createHash, createHmac, randomBytes } from 'node:crypto';
 import type { Simulator } from '../../../simulator/simulator.ts';
+import { ENDPOINTS, type LiteralEndpoint } from './endpoints.ts';
 import { type LiteralExchange, literalOpen, literalOrder, literalSeal } from './literal-envelope.ts';
-import { PLAIN_MEMBERS } from './plain-members.ts';
 import { type Answer, call } from './simulator.ts';
 
 export interface Secret {
@@ -20,13 +20,16 @@ export function newSecret(): Secret {
 
 export const SALT = '0123456789abcdef0123456789abcdef';
 
-const { C, M, E, R, MR } = PLAIN_MEMBERS;
+const dialect = ({ path, plain }: LiteralEndpoint, query = '') => ({
+  path: `${path}${query}`,
+  ...{ request: [...plain.request], answer: [...plain.response] },
+});
 /** How a test calls one JSON endpoint: path, plain members both ways. */
 export const DIALECTS = {
-  chat: { path: '/v1/chat/completions', request: [...C], answer: [...R] },
-  completions: { path: '/v1/completions', request: [...C], answer: [...R] },
-  messages: { path: '/v1/messages?beta=true', request: [...M], answer: [...MR] },
-  embeddings: { path: '/v1/embeddings', request: [...E], answer: [...R] },
+  chat: dialect(ENDPOINTS.chat),
+  completions: dialect(ENDPOINTS.completions),
+  messages: dialect(ENDPOINTS.messages, '?beta=true'),
+  embeddings: dialect(ENDPOINTS.embeddings),
 } as const;
 
 export type Dialect = keyof typeof DIALECTS;

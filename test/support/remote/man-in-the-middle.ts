@@ -9,10 +9,10 @@ import { join } from 'node:path';
 import type { Simulator } from '../../../simulator/simulator.ts';
 import { startStack } from '../doors/stack.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
+import { ENDPOINTS } from './endpoints.ts';
 import type { HonestExchange } from './honest-exchanges.ts';
 import { opened } from './loopback.ts';
 import { createTestAuthority } from './tls-authority.ts';
-import { PATHS } from './transcripts/transcript.ts';
 import { parseBody, parseEvents, type WireBody, type WireEvent, writeBody, writeEvent } from './wire-text.ts';
 
 export interface WireRequest {
@@ -57,7 +57,7 @@ export interface HostileStack {
   close(): Promise<void>;
 }
 
-const INFERENCE: ReadonlySet<string> = new Set(Object.values(PATHS));
+const INFERENCE: ReadonlySet<string> = new Set(Object.values(ENDPOINTS).map(({ path }) => path));
 const isInference = (path: string): boolean => INFERENCE.has(path.split('?', 1)[0] as string);
 
 /** Headers of the hop, which are made anew. */

@@ -1,7 +1,8 @@
 /** The server's side of one request: answers sealed for the nonce it came with, by the literal envelope. */
+
+import { PLAIN_MEMBERS } from './endpoints.ts';
 import { EXCHANGE } from './exchange-fixture.ts';
 import { type LiteralExchange, literalUnsealObject } from './literal-envelope.ts';
-import { PLAIN_MEMBERS } from './plain-members.ts';
 import type { Script } from './scripted-upstream.ts';
 import { DONE, type SealedStream, sealedStream } from './sealed-stream.ts';
 

@@ -3,7 +3,7 @@ import type { MessageSealer, RequestCipher } from '../../../lib/envelope/message
 import { encryptStream } from '../../../lib/pipeline/encrypt-stream.ts';
 import { injectSalt, type SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
 import { type BodyReader, bodyReader, type ParsedBody } from '../../../lib/pipeline/request-body.ts';
-import { PLAIN_MEMBERS } from './plain-members.ts';
+import { PLAIN_MEMBERS } from './endpoints.ts';
 
 /** Reads the body of an endpoint that takes JSON objects; by default that of chat, without a salt. */
 export const jsonBody = ({

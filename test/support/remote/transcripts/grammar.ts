@@ -2,7 +2,8 @@
  * docs/protocol/grammar.md once more, as slow and literal code: what it finds wrong with a response, in
  * words. It keeps the transcripts honest, and the simulator.
  */
-import type { EndpointName, Members, TranscriptEvent, TranscriptResponse } from './transcript.ts';
+import { type EndpointName, literalEndpoint, PROMPT } from '../endpoints.ts';
+import type { Members, TranscriptEvent, TranscriptResponse } from './transcript.ts';
 
 const isObject = (value: unknown): value is Members =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -22,9 +23,6 @@ const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
 
 const SAMPLING = 'stop_reason?:int|str|null token_ids?:[int]|null';
 const CHUNK = 'id:str created:int model:str usage?:obj|null';
-const WHOLE = `id:str created:int model:str usage:obj service_tier?:str|null system_fingerprint?:str|null
-  kv_transfer_params?:maybe ec_transfer_params?:maybe metrics?:maybe`;
-const PROMPT = 'prompt_logprobs?:[maybe]|null prompt_token_ids?:[int]|null';
 
 /**
  * The members of objects, and no others: `?` behind the name of one that may be missing, then the kinds of
@@ -70,19 +68,13 @@ const SHAPES: Readonly<Record<string, string>> = {
   error: 'error:message_failure',
   message_failure: 'type:str message:str',
 
-  chat: `${WHOLE} ${PROMPT} object:"chat.completion" choices:[chat_choice] prompt_text?:str|null`,
   chat_choice: `index:int message:message logprobs:maybe finish_reason:finish ${SAMPLING}`,
   message: `role:"assistant" content:str|null refusal?:null annotations?:null audio?:null function_call?:null
     tool_calls?:[call] reasoning?:str|null reasoning_content?:str|null`,
   call: 'id:str type:"function" function:called',
   called: 'name:str arguments:str',
-  completions: `${WHOLE} object:"text_completion" choices:[text_choice]`,
   text_choice: `index:int text:str logprobs:maybe finish_reason:finish ${SAMPLING} ${PROMPT}`,
-  embeddings: 'object:"list" data:[embedding] model:str|null id:str usage:obj created?:int',
   embedding: 'index:int object:"embedding" embedding:str|[num]',
-  messages: `id:str type:"message" role:"assistant" content:[obj] model:str stop_reason:str usage:obj
-    stop_sequence?:str kv_transfer_params?:obj ec_transfer_params?:obj`,
-  transcription: 'text:str usage?:obj',
   verbose_json: 'duration:str|num language:str text:str segments:[obj]|null words:[obj]|null',
   diarized_json: 'task:"transcribe" text:str segments:[segment] duration?:num usage?:obj',
   segment: 'type:str id:str start:num end:num text:str speaker:str',
@@ -98,8 +90,8 @@ function fits(kinds: string, value: unknown): boolean {
   });
 }
 
-function breachesOf(shape: string, value: Members): string[] {
-  const rules = [...(SHAPES[shape] ?? '').matchAll(/(\w+)(\?)?:(\S+)/g)];
+function breachesOf(shape: string, value: Members, members = SHAPES[shape] ?? ''): string[] {
+  const rules = [...members.matchAll(/(\w+)(\?)?:(\S+)/g)];
   const missing = rules.filter(([, name, optional]) => !optional && !Object.hasOwn(value, name!));
   const wrong = Object.entries(value).filter(([name, item]) => {
     const rule = rules.find(([, each]) => each === name);
@@ -235,10 +227,11 @@ function messageBreaches(events: readonly TranscriptEvent[]): string[] {
 }
 
 function wholeBreaches(endpoint: EndpointName, request: Members, body: unknown): string[] {
-  if (endpoint === 'unstructured') return fits('[element]|[[element]]', body) ? [] : ['no elements of files'];
+  const { whole } = literalEndpoint(endpoint);
+  if (whole.startsWith('[')) return fits(whole, body) ? [] : ['no list of its elements'];
   if (!isObject(body)) return ['not an object'];
   const format = String(request['response_format']);
-  const found = breachesOf(format.endsWith('_json') ? format : endpoint, body);
+  const found = breachesOf(format, body, format.endsWith('_json') ? undefined : whole);
   if (endpoint !== 'chat' && endpoint !== 'completions') return found;
   const indexes = (body['choices'] as readonly Members[]).map(({ index }) => index);
   const wanted = Array.from({ length: choicesOf(endpoint, request) }, (_, index) => index);
@@ -258,6 +251,6 @@ export function breaches(endpoint: EndpointName, request: Members, response: Tra
     return status >= 400 ? errorBreaches(body) : wholeBreaches(endpoint, request, body);
   }
   if (endpoint === 'messages') return messageBreaches(response.events);
-  if (endpoint === 'embeddings' || endpoint === 'unstructured') return ['a stream'];
+  if (literalEndpoint(endpoint).read.length === 1) return ['a stream'];
   return chunkBreaches(endpoint, request, response.events);
 }

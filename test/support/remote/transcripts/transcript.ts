@@ -1,23 +1,14 @@
 /**
  * What honest model servers send, as the service hands it on: transcripts.txt beside this file. A transcript
  * is one response of vLLM, complete, with its members in the order in which that version dumps them
- * (docs/protocol/grammar.md says which rows they are examples of). A section has the title, the members or
- * form fields of the request that decide about the response, and the response: the status and the body, or
- * the data of each event. 0.20 runs behind the service of v1.40; the later ones are what it may move to.
+ * (docs/protocol/grammar.md says which rows they are examples of). A section has the title, perhaps with the
+ * name under which it is attacked, the members or form fields of the request that decide about the response,
+ * and the response: the status and the body, or the data of each event. 0.20 runs behind the service of
+ * v1.40; the later ones are what it may move to.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-
-export const PATHS = {
-  chat: '/v1/chat/completions',
-  completions: '/v1/completions',
-  messages: '/v1/messages',
-  embeddings: '/v1/embeddings',
-  transcription: '/v1/audio/transcriptions',
-  unstructured: '/unstructured/general/v0/general',
-} as const;
-
-export type EndpointName = keyof typeof PATHS;
+import type { EndpointName } from '../endpoints.ts';
 
 /** A JSON object whose members stand in the order in which they are sent. */
 export type Members = { readonly [name: string]: unknown };
@@ -36,6 +27,8 @@ export interface Transcript {
   /** Begins with the endpoint and the version. */
   readonly title: string;
   readonly endpoint: EndpointName;
+  /** The name of the attacked exchange with this response, if there is one. It begins with the endpoint. */
+  readonly attacked?: string | undefined;
   readonly request: Members;
   readonly response: TranscriptResponse;
 }
@@ -66,14 +59,11 @@ export const TRANSCRIPTS: readonly Transcript[] = readFileSync(
   .split(/^=== /m)
   .slice(1)
   .map((section) => {
-    const [title = '', request = '', ...lines] = section.trimEnd().split('\n');
-    const endpoint = title.split(' ', 1)[0] as EndpointName;
-    return { title, endpoint, request: JSON.parse(request), response: readResponse(endpoint, lines) };
+    const [head = '', request = '', ...lines] = section.trimEnd().split('\n');
+    const [, title = '', endpoint, attacked] = /^((\w+) .*?)(?: \[(.+)\])?$/.exec(head) ?? [];
+    const name = endpoint as EndpointName;
+    return {
+      ...{ title, endpoint: name, attacked },
+      ...{ request: JSON.parse(request), response: readResponse(name, lines) },
+    };
   });
-
-/** The transcript of that title. Throws where there is none. */
-export function transcriptOf(title: string): Transcript {
-  const found = TRANSCRIPTS.find((transcript) => transcript.title === title);
-  if (found === undefined) throw new Error(`no transcript ${title}`);
-  return found;
-}
