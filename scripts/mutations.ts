@@ -140,7 +140,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ),
   row(
     'the status of a platform: it may be out of date',
-    'lib/attestation/tdx/collateral-checks.ts',
+    'lib/attestation/tdx/tcb-checks.ts',
     'finding(level?.status === UP_TO_DATE,',
     'finding(level !== undefined,',
     'test/attestation/tdx/tcb-checks.test.ts',
@@ -156,7 +156,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ),
   row(
     'the revocation lists: what is on them counts all the same',
-    'lib/attestation/tdx/collateral-checks.ts',
+    'lib/attestation/tdx/revocation-checks.ts',
     '.filter((serial) => crl.revoked.has(serial))',
     '.filter(() => false)',
     'test/attestation/tdx/collateral-checks.test.ts',
@@ -615,7 +615,7 @@ export const MUTATIONS: readonly Mutation[] = [
     'lib/network/outbound.ts',
     'const redirect = status >= 300 && status < 400;',
     'const redirect = status < 0;',
-    'test/network/control-call.test.ts',
+    'test/network/call-limits.test.ts',
     'http call follows no redirect',
   ),
   row(

@@ -1,6 +1,6 @@
 /** Sends a client's requests for evidence, secrets, manifest and certificates, each by the given fetch. */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { type ControlCall, limitedControlCall } from '../network/control-call.ts';
+import { type ControlCall, limitedControlCall } from '../network/call-limits.ts';
 import { transportError } from '../network/transport-errors.ts';
 import type { ClientConfig } from './read-options.ts';
 import { toApplication } from './remedies.ts';

@@ -4,7 +4,7 @@ import { dirname, resolve } from 'node:path';
 import { sha256Hex } from '../attestation/check.ts';
 import type { Clock } from '../clock.ts';
 import { configOf } from '../config/config.ts';
-import { orRefuse } from '../config/files.ts';
+import { orRefuse } from '../config/input-files.ts';
 import { PROTOCOL_EXPERIMENT } from '../config/rules.ts';
 import { simulatorHint, trustRoots } from '../config/trust-roots.ts';
 import { invalid } from '../config/values.ts';

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { whyNoManifest } from '../attestation/manifest.ts';
-import { orRefuse } from '../config/files.ts';
+import { orRefuse } from '../config/input-files.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { linesOf } from '../files/durable-file.ts';
 import { reasonOf } from '../files/path-refusal.ts';

@@ -1,7 +1,7 @@
 /** The table of all flags, from which command line, environment, --help and tables in docs are made. */
 import { totalmem } from 'node:os';
 import { parseApiKey } from './api-key.ts';
-import { parseSalt, parseStoreUrl } from './files.ts';
+import { parseSalt, parseStoreUrl } from './input-files.ts';
 import type { Flag, FlagAlias, ValuesOf } from './setting.ts';
 import { BOOLEAN, duration, integer, kind, list, setting, text } from './setting.ts';
 import * as values from './values.ts';

@@ -14,7 +14,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { readNamed } from '../files/path-refusal.ts';
 import { printable } from '../text.ts';
 import type { Config } from './config.ts';
-import { orRefuse } from './files.ts';
+import { orRefuse } from './input-files.ts';
 import { invalid, isLoopback } from './values.ts';
 
 const INTEL = 'Intel SGX Root CA';

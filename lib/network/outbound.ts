@@ -9,7 +9,7 @@ import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { readNamed } from '../files/path-refusal.ts';
 import { type Service, ServiceAgent } from './agent.ts';
-import { limitedControlCall } from './control-call.ts';
+import { limitedControlCall } from './call-limits.ts';
 import { type Environment, outboundProxy } from './outbound-proxy.ts';
 import { transportError } from './transport-errors.ts';
 

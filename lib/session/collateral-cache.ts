@@ -14,8 +14,8 @@ import { readQeDocument, readTcbDocument } from '../attestation/tdx/tcb-info.ts'
 import { parseCertificate } from '../attestation/x509.ts';
 import type { Clock } from '../clock.ts';
 import { asPrivatemodeError, type FailureDetail, PrivatemodeError } from '../errors.ts';
+import type { ControlCall } from '../network/call-limits.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
-import type { ControlCall } from '../network/control-call.ts';
 
 export type CollateralCache = ReturnType<typeof createCollateralCache>;
 

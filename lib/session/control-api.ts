@@ -7,7 +7,7 @@ import { whyNoManifest } from '../attestation/manifest.ts';
 import type { Clock } from '../clock.ts';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
-import type { ControlCall } from '../network/control-call.ts';
+import type { ControlCall } from '../network/call-limits.ts';
 import { clientTooOld } from '../network/transport-errors.ts';
 
 export type ControlApi = ReturnType<typeof createControlApi>;

@@ -1,6 +1,6 @@
 /**
  * The control path of the library: what it refuses to take from a fetch. Its answers are those of
- * test/network/control-call.test.ts.
+ * test/network/call-limits.test.ts.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';

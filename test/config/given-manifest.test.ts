@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { it } from 'node:test';
-import { givenManifest } from '../../lib/config/files.ts';
+import { givenManifest } from '../../lib/config/input-files.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 

@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { it } from 'node:test';
-import { prepareWorkspace } from '../../lib/config/files.ts';
+import { prepareWorkspace } from '../../lib/config/input-files.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { startProxyProcess } from '../support/processes/program.ts';

@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import type { HttpRequest } from '../../lib/network/control-call.ts';
+import type { HttpRequest } from '../../lib/network/call-limits.ts';
 import { type ControlApi, createControlApi } from '../../lib/session/control-api.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation/synthetic');

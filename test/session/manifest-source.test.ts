@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import type { ControlCall } from '../../lib/network/control-call.ts';
+import type { ControlCall } from '../../lib/network/call-limits.ts';
 import { managedManifest } from '../../lib/session/control-api.ts';
 import { fails, withCode } from '../support/remote/fake-remote.ts';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { DATE, hex, integer, type JsonMembers, TEXT } from '../../../lib/attestation/json-members.ts';
-import { underMask } from '../../../lib/attestation/tdx/collateral-checks.ts';
+import { underMask } from '../../../lib/attestation/tdx/tcb-checks.ts';
 import {
   platformLevel,
   readQeIdentity,

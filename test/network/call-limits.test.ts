@@ -7,7 +7,7 @@ import {
   type HttpResponse,
   limitedControlCall,
   pauseOf,
-} from '../../lib/network/control-call.ts';
+} from '../../lib/network/call-limits.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { TIMES } from '../../lib/times.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';

@@ -1,13 +1,12 @@
 /**
- * Checks Intel's collateral: its signatures, its revocations, and whether the platform, the TDX module and
+ * Checks TCB info and QE identity, which Intel signs, and by them whether the platform, the TDX module and
  * the quoting enclave are genuine and up to date (docs/protocol/attestation.md 10, 13.3, 13.4).
  */
-import { type Checks, type Finding, finding, hex, notApplicable, oneOf, type Rows, row } from '../check.ts';
-import { asCollateral, currentList, howObtained, obtained, readFetchedList } from '../collateral.ts';
+import { type Finding, finding, hex, notApplicable, oneOf, type Rows, row } from '../check.ts';
+import { howObtained } from '../collateral.ts';
 import { littleEndian } from '../protobuf.ts';
-import { inForce, issuedBy } from '../validity.ts';
-import { type Certificate, crlDistributionPoint, nameText } from '../x509.ts';
-import { judgeSigner, noDefects } from './chain.ts';
+import { inForce } from '../validity.ts';
+import { judgeSigner } from './chain.ts';
 import type { EntrySubject } from './policy-checks.ts';
 import type { TdQuoteBody } from './quote.ts';
 import { signatureFinding } from './quote-checks.ts';
@@ -80,7 +79,7 @@ const byModuleVersion =
     return identity ? judge(identity, body) : finding(false, `TCB info knows no module version ${major}`);
   };
 
-const TCB_ROWS: Rows<DocumentSubject<documents.TcbInfo>> = [
+export const TCB_ROWS: Rows<DocumentSubject<documents.TcbInfo>> = [
   ...documentRows('tdx.tcb_info', 'TCB info', 'TDX', 3),
   row('tdx.tcb_info.platform', 'TCB info is about this platform', '10', {
     expected: 'FMSPC and PCE-ID of the PCK certificate, components of type 0',
@@ -121,7 +120,7 @@ const TCB_ROWS: Rows<DocumentSubject<documents.TcbInfo>> = [
   }),
 ];
 
-const QE_ROWS: Rows<DocumentSubject<documents.QeIdentity>> = [
+export const QE_ROWS: Rows<DocumentSubject<documents.QeIdentity>> = [
   ...documentRows('tdx.qe_identity', 'QE identity', 'TD_QE', 2),
   row('tdx.qe.misc_select', 'The quoting enclave has the expected extended features', '10', {
     expected: 'MISCSELECT of QE identity, under its mask',
@@ -147,93 +146,3 @@ const QE_ROWS: Rows<DocumentSubject<documents.QeIdentity>> = [
       judgeLevel(documents.svnLevel(document.value.levels, qeReport.isvSvn)),
   }),
 ];
-
-export interface ListSubject {
-  readonly list: ReturnType<typeof readFetchedList>;
-  /** The certificate whose key must have signed the certificate revocation list. */
-  readonly issuer: Certificate;
-  /** The certificates that must not be on the certificate revocation list. */
-  readonly issued: readonly Certificate[];
-  readonly now: Date;
-}
-
-/** Makes the checks that are the same for both certificate revocation lists. */
-const listRows = (prefix: string, name: string): Rows<ListSubject> => [
-  row(`${prefix}.format`, `${name} was fetched and can be read`, '10', {
-    expected: 'a DER revocation list',
-    code: 'collateral_unavailable',
-    judge: ({ list, now }) => obtained(list, 'as expected', now),
-  }),
-  row(`${prefix}.signature`, `${name} is signed by its issuer`, '10', {
-    expected: 'the issuer of the certificates it is about, by name and by signature',
-    judge: async ({ list: { crl }, issuer }) => {
-      const { outcome, found } = await issuedBy(crl, issuer);
-      const mayNot = issuer.keyUsage?.has('cRLSign') === false && 'its issuer may not sign revocation lists';
-      return noDefects([outcome === 'fail' && found, mayNot], nameText(crl.issuer));
-    },
-  }),
-  row(`${prefix}.dates`, `${name} is in force`, '10, 13.4', {
-    expected: 'issued already, next update named and not yet due',
-    judge: ({ list: { crl }, now }) => currentList(crl, now),
-  }),
-];
-
-/** Checks that none of the `issued` certificates is on the certificate revocation list. */
-const notRevoked = (id: string, who: string) =>
-  row<ListSubject>(`tdx.revocation.${id}`, `${who} not revoked`, '10', {
-    expected: 'serial number not in the revocation list',
-    judge: ({ list: { crl }, issued }) => {
-      const serials = issued.map(({ serial }) => serial);
-      const revoked = serials.filter((serial) => crl.revoked.has(serial));
-      if (revoked.length > 0) return finding(false, `serial ${revoked.join(', ')} is revoked`);
-      return finding(true, `serial ${serials.join(', ')} not revoked`);
-    },
-  });
-
-const ROOT_CRL_ROWS: Rows<ListSubject> = [
-  ...listRows('tdx.root_crl', "The root's revocation list"),
-  notRevoked('platform_ca', 'The platform CA is'),
-];
-const PCK_CRL_ROWS: Rows<ListSubject> = [
-  ...listRows('tdx.pck_crl', "The platform CA's revocation list"),
-  notRevoked('pck', 'The PCK certificate is'),
-];
-const SIGNING_ROWS = [notRevoked('tcb_signing', 'The signers of the collateral are')];
-
-export const COLLATERAL_ROWS = [TCB_ROWS, QE_ROWS, ROOT_CRL_ROWS, PCK_CRL_ROWS, SIGNING_ROWS].flat();
-
-/** Fetches all collateral of the platform. If a part cannot be fetched, the other parts are still judged. */
-export async function judgeCollateral(checks: Checks, subject: EntrySubject): Promise<boolean> {
-  const { sgx, entry, chain, pinned, now, collateral } = subject;
-  const [pck, platformCa] = chain;
-  const { minTcbEvaluationDataNumber: evaluationDataNumber } = entry;
-  // Without an evaluation data number, Intel serves its default set of collateral.
-  const query = evaluationDataNumber > 0 ? { evaluationDataNumber } : {};
-  const [tcbInfo, qeIdentity, pckCrl] = await Promise.all([
-    checks.read('tdx.tcb_info.format', () =>
-      collateral.intelTcbInfo({ fmspc: hex(sgx.fmspc), ...query }).then(documents.readTcbDocument),
-    ),
-    checks.read('tdx.qe_identity.format', () =>
-      collateral.intelQeIdentity(query).then(documents.readQeDocument),
-    ),
-    checks.read('tdx.pck_crl.format', () => collateral.intelPckCrl().then(readFetchedList)),
-  ]);
-  // The root certificate names the URL of its CRL, so the CRL is fetched only if the root is trusted.
-  const isTrusted = qeIdentity && (await judgeSigner(qeIdentity.chain, subject)).outcome === 'pass';
-  const rootCrl =
-    isTrusted &&
-    (await checks.read('tdx.root_crl.format', async () => {
-      const url = asCollateral('the root certificate', () => crlDistributionPoint(qeIdentity.chain[1]));
-      return readFetchedList(await collateral.intelRootCrl({ url }));
-    }));
-  const ofRoot = rootCrl && { list: rootCrl, issuer: pinned, now };
-  const signers = tcbInfo && qeIdentity && [tcbInfo.chain[0], qeIdentity.chain[0]];
-  const held = [
-    tcbInfo && (await checks.run(TCB_ROWS, { ...subject, document: tcbInfo })),
-    qeIdentity && (await checks.run(QE_ROWS, { ...subject, document: qeIdentity })),
-    ofRoot && (await checks.run(ROOT_CRL_ROWS, { ...ofRoot, issued: [platformCa] })),
-    pckCrl && (await checks.run(PCK_CRL_ROWS, { list: pckCrl, issuer: platformCa, issued: [pck], now })),
-    ofRoot && signers && (await checks.run(SIGNING_ROWS, { ...ofRoot, issued: signers })),
-  ];
-  return held.every((holds) => holds === true);
-}
