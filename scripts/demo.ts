@@ -20,7 +20,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { main } from '../lib/cli.ts';
 import { systemClock } from '../lib/clock.ts';
-import { AGENT_NAMES } from '../lib/commands/agents.ts';
+import { AGENT_NAMES } from '../lib/commands/run-agents.ts';
 import { parseConfig } from '../lib/config/config.ts';
 import { asPrivatemodeError } from '../lib/errors.ts';
 import { WHO_LISTENS } from '../lib/listener/listen.ts';

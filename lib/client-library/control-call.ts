@@ -1,9 +1,8 @@
 /** Sends a client's requests for evidence, secrets, manifest and certificates, each by the given fetch. */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { type ControlCall, limitedControlCall } from '../network/call-limits.ts';
-import { transportError } from '../network/transport-errors.ts';
+import { toApplication, unreachable } from './errors.ts';
 import type { ClientConfig } from './read-options.ts';
-import { toApplication } from './remedies.ts';
 
 /** Errors about hosts that had never responded, and that could not be reached or were not trusted. */
 const unheard = new WeakSet<Error>();
@@ -66,39 +65,3 @@ export const HERE_ONLY = {
 /** Whether a response is a redirect. A browser shows an unfollowed redirect as a response of status 0. */
 export const isRedirect = ({ status, type }: Response): boolean =>
   type === 'opaqueredirect' || (status >= 300 && status < 400);
-
-/** Finds the error whose code says why a fetch failed: the thrown error's cause, or the thrown error. */
-export function codedCause(thrown: unknown): NodeJS.ErrnoException | undefined {
-  const error = thrown instanceof Error ? ((thrown.cause ?? thrown) as NodeJS.ErrnoException) : undefined;
-  return typeof error?.code === 'string' ? error : undefined;
-}
-
-/** Codes of waits that undici ends by itself, whatever our options say. Undici is the fetch of Node. */
-const RUNTIME_LIMITS = new Map<unknown, ErrorCode>([
-  ['UND_ERR_HEADERS_TIMEOUT', 'first_byte_timeout'],
-  ['UND_ERR_BODY_TIMEOUT', 'stream_idle_timeout'],
-]);
-
-/** The error for a wait that the runtime ended. Undefined if the runtime ended no wait. */
-export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
-  const code = RUNTIME_LIMITS.get(codedCause(thrown)?.code);
-  const remedy =
-    'Set the option fetch to one that waits longer, as "Runtimes" in the README of privatemode-ai shows.';
-  return code && new PrivatemodeError(code, 'the runtime stopped waiting', { cause: thrown, remedy });
-}
-
-/**
- * The error for a fetch that gave no response: what the runtime says about it, else upstream_unreachable. A
- * browser does not tell a page why a fetch failed, so the message also names CORS in browsers.
- */
-export function unreachable(host: string, cause: unknown): PrivatemodeError {
-  const known = transportError(host, codedCause(cause) ?? cause);
-  if (known instanceof PrivatemodeError) return known;
-  const { location: page } = globalThis as { readonly location?: { readonly origin: string } };
-  const cors = page && `, or does not allow pages of ${page.origin} to ask it (CORS)`;
-  const remedy =
-    page &&
-    'Check the network, and in the console of the browser whether CORS is the reason; "Runtimes" in the README of privatemode-ai says what to do then.';
-  const message = `${host} cannot be reached${cors ?? ''}`;
-  return new PrivatemodeError('upstream_unreachable', message, { cause, remedy });
-}

@@ -1,10 +1,10 @@
 /** A fetch for any SDK, which verifies the service and encrypts before it sends anything. */
 import { newRequestId } from '../api/error-response.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { toApplication } from './errors.ts';
 import { forward } from './forward.ts';
 import type { Fetch, PrivatemodeOptions, Protection, Verification } from './options.ts';
 import { type ClientConfig, invalid, ownOptions, readOptions } from './read-options.ts';
-import { toApplication } from './remedies.ts';
 import { type ClientSession, openClientSession, protectionOf } from './session.ts';
 import { verificationOf } from './verification.ts';
 

@@ -10,9 +10,9 @@ import { type BodyReader, bodyReader, NOTHING_ASKED } from '../pipeline/request-
 import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { createTranslator } from '../responses-api/translator.ts';
 import type { Session } from '../session/session.ts';
-import { isUnheard, runtimeLimit } from './control-call.ts';
+import { isUnheard } from './control-call.ts';
+import { runtimeLimit, toApplication } from './errors.ts';
 import { type ClientConfig, isBytes } from './read-options.ts';
-import { toApplication } from './remedies.ts';
 import { LONGEST_PLAIN, respond } from './respond.ts';
 import { ResponseBody } from './response-body.ts';
 import { type Asked, type FetchAttempt, send } from './send.ts';

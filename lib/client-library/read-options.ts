@@ -8,8 +8,8 @@ import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { SALT_BYTES } from '../pipeline/inject-salt.ts';
 import { nearest } from '../text.ts';
 import { runtimeClock } from './clock.ts';
+import { ERRORS } from './errors.ts';
 import { ELSEWHERE, type PrivatemodeOptions } from './options.ts';
-import { ERRORS } from './remedies.ts';
 
 /** Placeholders that the SDK gets as key and host. Only the fetch below the SDK knows the real values. */
 export const API_KEY = 'privatemode';

@@ -11,7 +11,7 @@ import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import type { Decrypter, RequestFacts } from '../pipeline/decrypter.ts';
 import type { Translator } from '../responses-api/translator.ts';
 import { isRedirect } from './control-call.ts';
-import { toApplication } from './remedies.ts';
+import { toApplication } from './errors.ts';
 import { ResponseBody } from './response-body.ts';
 import type { Asked, FetchAttempt } from './send.ts';
 

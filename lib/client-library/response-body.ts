@@ -2,7 +2,7 @@
 import { Deadline } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { brokenOff, stalled } from '../network/transport-errors.ts';
-import { runtimeLimit } from './control-call.ts';
+import { runtimeLimit } from './errors.ts';
 import type { ClientConfig } from './read-options.ts';
 import type { FetchAttempt } from './send.ts';
 

@@ -7,7 +7,8 @@ import { noResponse, UpstreamFailure, upstreamFailure } from '../network/transpo
 import { encryptBody } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Epoch } from '../session/session.ts';
-import { codedCause, HERE_ONLY, runtimeLimit, unreachable } from './control-call.ts';
+import { HERE_ONLY } from './control-call.ts';
+import { codedCause, runtimeLimit, unreachable } from './errors.ts';
 import type { ClientConfig } from './read-options.ts';
 
 const { cache, ...HERE } = HERE_ONLY;

@@ -3,9 +3,9 @@ import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { completed, notJudged, rootsKind } from '../verdict/judge.ts';
 import { reasonOf } from '../verdict/verdict.ts';
+import { ERRORS } from './errors.ts';
 import type { ClientVerdict, Verification } from './options.ts';
 import type { ClientConfig } from './read-options.ts';
-import { ERRORS } from './remedies.ts';
 
 /** The error with which `verify()` rejects: code and message of what was wrong, and the whole verdict. */
 export class VerificationError extends PrivatemodeError {

@@ -1,11 +1,11 @@
 /** `privatemode-proxy completion SHELL`: prints one list of commands and flags, which a shell completes. */
 import { LISTED } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
-import { AGENT_NAMES } from './agents.ts';
 import { CLIENTS } from './clients.ts';
 import { type Command, HELP } from './command.ts';
 import { RECEIPTS } from './receipts.ts';
 import { RUN } from './run.ts';
+import { AGENT_NAMES } from './run-agents.ts';
 import { STATUS } from './status.ts';
 import { USAGE } from './usage.ts';
 import { VERIFY } from './verify.ts';

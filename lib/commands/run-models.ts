@@ -3,7 +3,7 @@
  * and how large their context windows are.
  */
 import { urlToHttpOptions } from 'node:url';
-import { aliasIn } from '../api/model-aliases.ts';
+import { aliasIn } from '../api/model-names.ts';
 import type { Clock } from '../clock.ts';
 import { invalid } from '../config/values.ts';
 import { printable } from '../text.ts';

@@ -14,8 +14,8 @@ import { reachableHost, urlHost } from '../network/addresses.ts';
 import { loadTrustStore } from '../network/outbound.ts';
 import { plural, printable, shellWord } from '../text.ts';
 import { type Agent, KEY, type Model, type Place } from './agents/agent.ts';
-import * as agents from './agents.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
+import * as agents from './run-agents.ts';
 import { isCovered, limitsOf, nameFor, type Offer, offerOf, type Reached, shown } from './run-models.ts';
 import { startRelay } from './run-relay.ts';
 

@@ -1,6 +1,6 @@
 /** Parses the texts of settings. Every parser throws config_invalid for an invalid text. */
 import { isIP } from 'node:net';
-import { type AliasTable, aliasIn } from '../api/model-aliases.ts';
+import { type AliasTable, aliasIn } from '../api/model-names.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 

@@ -1,6 +1,6 @@
 /** The dependencies that all exchanges share. lib/gateway-server.ts makes them. */
 import type { Clients } from '../access/clients.ts';
-import type { AliasTable } from '../api/model-aliases.ts';
+import type { AliasTable } from '../api/model-names.ts';
 import type { Clock } from '../clock.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
 import type { Upstream } from '../network/upstream.ts';

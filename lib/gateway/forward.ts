@@ -1,6 +1,6 @@
 /** The chain of steps from the application's request to its response, on one screen. */
 import { requireModel } from '../access/authenticate-client.ts';
-import { aliasIn } from '../api/model-aliases.ts';
+import { aliasIn } from '../api/model-names.ts';
 import { untilAborted } from '../clock.ts';
 import { RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders, leftOutHeader } from '../http-rules/headers.ts';
@@ -16,7 +16,7 @@ import type { Epoch } from '../session/session.ts';
 import type { Exchange, ForwardedExchange, SentAttempt } from './exchange.ts';
 import { isArriving } from './own-response.ts';
 import { LONGEST_PLAIN, readWhole, receive } from './receive.ts';
-import { respond } from './respond.ts';
+import { respond } from './service-response.ts';
 
 /**
  * Forwards the request of the exchange, and gives its response to the application: auth rewrite → salt

@@ -213,7 +213,7 @@ type Values = Iterable<readonly [value: number, labels?: Readonly<Record<string,
 
 /**
  * Whether the service itself sent a successful response. On encrypted endpoints a response with a status
- * below 400 is always authenticated (lib/gateway/respond.ts).
+ * below 400 is always authenticated (lib/gateway/service-response.ts).
  */
 const isAuthenticSuccess = ({ outcome, status }: Finished): boolean =>
   outcome === 'answered' && status !== null && status < 400;

@@ -1,4 +1,5 @@
 /** Refuses free text and ambiguous values in members sent in clear (docs/protocol/inference.md 5.4). */
+import { modelNamed } from '../api/model-names.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { type Member, scanInTurns } from '../json/scan.ts';
 import type { FormPart } from './form.ts';
@@ -35,21 +36,6 @@ const RULES: ReadonlyMap<string, Rule> = new Map([
   ['stream_include_usage', FLAG],
   ['stream_continuous_usage_stats', FLAG],
 ]);
-
-/**
- * Returns the name of the model, which is sent in a header. Blanks around the name are refused, because the
- * parser of the header would drop them. C1 control characters pass, because the header's parser accepts their
- * bytes. Throws missing_model and invalid_model.
- */
-export function modelNamed(model: unknown): string {
-  if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {
-    throw new PrivatemodeError('missing_model', 'no model is named in the request');
-  }
-  const isName = typeof model === 'string' && model.isWellFormed() && !/^ | $|[\x00-\x1f\x7f]/.test(model);
-  if (isName && Buffer.byteLength(model) <= 256) return model;
-  const message = 'the model is no short string, or holds control characters, or has blanks around it';
-  throw new PrivatemodeError('invalid_model', message);
-}
 
 /** A member's value. NaN stands for long values, lists, and objects with nested objects or repeated names. */
 export function memberIn(body: Buffer, members: readonly Member[], wanted: string): unknown {

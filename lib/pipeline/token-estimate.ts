@@ -1,6 +1,7 @@
 /** How many tokens a request has, estimated from the length of its text. */
+import { modelNamed } from '../api/model-names.ts';
 import { inTurns, isParsable, type Pause, scanInTurns } from '../json/scan.ts';
-import { memberIn, modelNamed } from './plain-values.ts';
+import { memberIn } from './plain-values.ts';
 
 // Bytes per token (o200k_base): text and programs in Latin script 3.9 to 4.8, other scripts up to 7.9, JSON
 // 2.5, digits 1.7. Too high an estimate makes agents compact early, too low an estimate overruns the window.

@@ -8,7 +8,7 @@ import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import type { RequestListener } from 'node:http';
 import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
-import { AGENT_NAMES } from '../../lib/commands/agents.ts';
+import { AGENT_NAMES } from '../../lib/commands/run-agents.ts';
 import { printable } from '../../lib/text.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { standInAgents } from '../support/processes/stand-in-agents.ts';

@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { errorEvent } from '../api/error-response.ts';
-import { listWithAliases } from '../api/model-aliases.ts';
+import { listWithAliases } from '../api/model-names.ts';
 import { Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';

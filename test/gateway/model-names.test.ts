@@ -1,7 +1,7 @@
 /** --model-alias: other names for models. */
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
-import { aliasIn, listWithAliases } from '../../lib/api/model-aliases.ts';
+import { aliasIn, listWithAliases } from '../../lib/api/model-names.ts';
 import { createTranslator } from '../../lib/responses-api/translator.ts';
 import { clientOf } from '../support/doors/clients.ts';
 import { assertError, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';

@@ -1,11 +1,27 @@
-/**
- * Other names for models (--model-alias), for applications that insist on names which the service does not
- * have. An alias wins over a model of the service with the same name, because the operator wrote the alias,
- * and nothing authenticates the service's list of models.
- */
+/** The names of models in requests, and other names for models (--model-alias). */
+import { PrivatemodeError } from '../errors.ts';
 import { isParsable, scanJson } from '../json/scan.ts';
 
-/** The model for each NAME of --model-alias. A `*` at the end of a NAME stands for any characters. */
+/**
+ * Returns the name of the model, which is sent in a header. Blanks around the name are refused, because the
+ * parser of the header would drop them. C1 control characters pass, because the header's parser accepts their
+ * bytes. Throws missing_model and invalid_model.
+ */
+export function modelNamed(model: unknown): string {
+  if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {
+    throw new PrivatemodeError('missing_model', 'no model is named in the request');
+  }
+  const isName = typeof model === 'string' && model.isWellFormed() && !/^ | $|[\x00-\x1f\x7f]/.test(model);
+  if (isName && Buffer.byteLength(model) <= 256) return model;
+  const message = 'the model is no short string, or holds control characters, or has blanks around it';
+  throw new PrivatemodeError('invalid_model', message);
+}
+
+/**
+ * The model for each NAME of --model-alias, for applications that insist on names which the service does not
+ * have. A `*` at the end of a NAME stands for any characters. An alias wins over a model of the service with
+ * the same name, because the operator wrote the alias, and nothing authenticates the service's list.
+ */
 export type AliasTable = ReadonlyMap<string, string>;
 
 /**
