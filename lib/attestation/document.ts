@@ -14,19 +14,19 @@ import { decodeQuoteV4 } from './tdx/quote.ts';
 export type AttestationDocument = Readonly<ReturnType<typeof parseDocument>>;
 
 const KEYS = 'version raw_attestation_doc attestation_type manifests policies root_ca mesh_ca'.split(' ');
-const MAX_DOCUMENT_BYTES = 16 * 1024 * 1024;
+const MAX_DOCUMENT_BYTES = 1024 * 1024;
 const MAX_LIST_ITEMS = 256;
 const LIMITS = { depth: 8, values: 10_000 };
 const BYTES = base64(1);
 
 /**
  * Reads an attestation document. Like the reference proxy, ignores unknown members. Throws evidence_malformed
- * for more than 16 MiB, 8 nesting levels, 10,000 values, or 256 items in a list. The same error is thrown for
+ * for more than 1 MiB, 8 nesting levels, 10,000 values, or 256 items in a list. The same error is thrown for
  * a missing, mistyped or repeated member, for base64 that is empty or not canonical, and for a known member
  * in another letter case, because JSON decoders disagree about letter case.
  */
 export function parseDocument(bytes: Uint8Array) {
-  if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 16 MiB');
+  if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 1 MiB');
   const document = readMembers(bytes, LIMITS, (defect) => malformed(`attestation document: ${defect}`));
   for (const key of document.members.keys())
     if (!KEYS.includes(key) && KEYS.includes(key.toUpperCase().toLowerCase()))

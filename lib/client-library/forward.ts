@@ -121,7 +121,7 @@ async function exchange(asked: Asked, upload: Upload, session: Session, refuse: 
   });
   request.signal.throwIfAborted();
   const onAuthentic = (): void => {
-    if (upstream.isTrial && upstream.cipher?.hasReceived) session.authenticated(upstream.epoch.secretId);
+    if (upstream.isTrial && upstream.cipher?.hasOpened) session.authenticated(upstream.epoch.secretId);
   };
   const facts = body ?? NOTHING_ASKED;
   return respond(upstream, { ...asked, facts, translator, onAuthentic, refuse });

@@ -28,6 +28,7 @@ export const notAuthentic = (message: string) => new PrivatemodeError('response_
 export class RequestCipher {
   /** Whether an encrypted message has arrived. One that fails to decrypt counts; other text does not. */
   hasReceived = false;
+  hasOpened = false; // whether a message of the response has authenticated
   readonly #key: SecretKey;
   readonly #ivs: (() => Uint8Array) | undefined;
   readonly #prefix: string;
@@ -82,8 +83,10 @@ export class RequestCipher {
       const opened = this.#key.open(messages.map((message) => this.#receive(message)));
       if (opened === 'malformed') throw malformed();
       this.hasReceived ||= messages.length > 0;
-      if (typeof opened !== 'string') return opened;
-      throw notAuthentic('an encrypted value of the response does not authenticate');
+      if (typeof opened === 'string')
+        throw notAuthentic('an encrypted value of the response does not authenticate');
+      this.hasOpened ||= messages.length > 0;
+      return opened;
     } catch (thrown) {
       this.#failure = thrown;
       throw thrown;

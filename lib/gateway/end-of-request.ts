@@ -116,7 +116,7 @@ function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Ou
   const { service } = deps;
   if (service === undefined || match === undefined || attempt === undefined) return;
   const { error } = stats;
-  if (attempt.cipher?.hasReceived) service.answered();
+  if (attempt.cipher?.hasOpened) service.answered();
   else if (error instanceof UpstreamFailure) {
     const isOnTheWay = error.blame === 'network' || error.blame === 'upstream';
     if (isOnTheWay && error.code !== 'upstream_closed_during_upload')

@@ -149,11 +149,9 @@ export class Exchange {
   }
 
   decrypted(bytes: number): void {
-    if (this.stats.firstChunkAt === undefined) {
-      this.stats.firstChunkAt = performance.now();
-      const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
-      if (isTrial && cipher?.hasReceived) this.deps.session.authenticated(epoch.secretId);
-    }
+    this.stats.firstChunkAt ??= performance.now();
+    const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
+    if (isTrial && cipher?.hasOpened) this.deps.session.authenticated(epoch.secretId);
     this.stats.bytes.toClient += bytes;
   }
 
@@ -177,7 +175,7 @@ export class Exchange {
   authentic(): void {
     const { deps, operatorKey } = this;
     const { cipher } = this.attempt as SentAttempt;
-    if (!cipher?.hasReceived) return;
+    if (!cipher?.hasOpened) return;
     if (operatorKey !== undefined) deps.ownKeys?.answered(operatorKey.of, operatorKey.value);
   }
 }

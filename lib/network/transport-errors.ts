@@ -12,6 +12,7 @@ const CLOSED = 'the service closed the connection while the request was sent';
 
 /** For each code of an error: our code, and what the host did, in words that follow the host's name. */
 const DONE: readonly Row[] = [
+  [/^(?:HPE_|HTTPParserError$)/, 'response_malformed', 'answered with something that is not HTTP'],
   [/^ECONNREFUSED$/, 'upstream_unreachable', 'refused the connection'],
   [/^ENOTFOUND$/, 'upstream_unreachable', 'does not resolve'],
   [/^EAI_AGAIN$/, 'upstream_unreachable', 'does not resolve now'],
@@ -23,7 +24,6 @@ const DONE: readonly Row[] = [
 /** The rows for requests. Attestation, which is tried again (lib/session/epoch.ts), needs DONE alone. */
 const DONE_TO_REQUEST: readonly Row[] = [
   [/^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/, 'resources_exhausted', NOTHING_LEFT],
-  [/^HPE_/, 'response_malformed', 'answered with something that is not HTTP'],
   ...DONE,
 ];
 
@@ -82,9 +82,10 @@ export function describeRefusal(thrown: unknown, host: string): PrivatemodeError
 /** Turns what a control call threw into our error about `host`. An error without a code stays as it is. */
 export function transportError(host: string, thrown: unknown): unknown {
   if (thrown instanceof PrivatemodeError) return thrown;
-  const { code } = (thrown ?? {}) as { readonly code?: unknown };
-  const known = typeof code === 'string' ? did(host, code, DONE, thrown) : thrown;
-  return describeRefusal(thrown, host) ?? known;
+  const { code, name } = (thrown ?? {}) as { readonly code?: unknown; readonly name?: unknown };
+  const known = code ?? (name === 'HTTPParserError' ? name : undefined); // undici may leave out its code
+  const error = typeof known === 'string' ? did(host, known, DONE, thrown) : thrown;
+  return describeRefusal(thrown, host) ?? error;
 }
 
 /** Why an attempt failed before any response header. `retry`: the reason to repeat the attempt, if any. */

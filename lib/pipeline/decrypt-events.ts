@@ -10,6 +10,7 @@ import { fitsRow, type GrammarRow, grammarOf, hasNames, type ResponseGrammar } f
 import { objectText, type SealedObject } from './sealed-json.ts';
 
 const MAX_BYTES = 32 * 1024 * 1024; // a larger event is refused, because events are held in memory
+const NOT_LARGE = 64 * 1024;
 
 /**
  * Parses each event, opens and checks its messages, and writes the event anew from what was understood.
@@ -61,6 +62,11 @@ export class EventDecrypter implements Decrypter {
 
   get events() {
     return this.sink?.events ?? this.#events;
+  }
+
+  /** Bytes of memory, at most, of a large event without an end: its lines are strings of their own. */
+  get held(): number {
+    return this.#unended > NOT_LARGE ? 10 * this.#unended : 0;
   }
 
   /** The latest token counts. If the client leaves early, the counts cover the tokens of one choice only. */

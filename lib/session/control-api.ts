@@ -13,7 +13,7 @@ import { clientTooOld } from '../network/transport-errors.ts';
 export type ControlApi = ReturnType<typeof createControlApi>;
 
 /** Limits for a response's size and nesting. Real responses are flat objects of strings, below 100 KiB. */
-const MAX_BYTES = 16 * 1024 * 1024;
+const MAX_BYTES = 1024 * 1024;
 const LIMITS = { depth: 8, values: 256 };
 const BYTES = base64(1);
 

@@ -45,10 +45,10 @@ describe('attestation documents', () => {
     assert.doesNotThrow(() => parseDocument(Buffer.from(`${JSON.stringify(GOOD)}\n`)));
   });
 
-  it('may have 16 MiB, eight levels of nesting and 10,000 values, and no more', () => {
+  it('may have 1 MiB, eight levels of nesting and 10,000 values, and no more', () => {
     const padded = (length: number): Uint8Array => Buffer.from(JSON.stringify(GOOD).padEnd(length));
-    assert.doesNotThrow(() => parseDocument(padded(16_777_216)));
-    assert.throws(() => parseDocument(padded(16_777_217)), { message: /larger than 16 MiB/ });
+    assert.doesNotThrow(() => parseDocument(padded(1_048_576)));
+    assert.throws(() => parseDocument(padded(1_048_577)), { message: /larger than 1 MiB/ });
     const nested = (depth: number): unknown => (depth === 0 ? 1 : [nested(depth - 1)]);
     assert.doesNotThrow(() => parse({ ...GOOD, more: nested(7) }));
     assert.throws(() => parse({ ...GOOD, more: nested(8) }), { message: /nested too deeply/ });

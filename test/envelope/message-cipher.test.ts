@@ -52,6 +52,23 @@ describe('a request cipher, by the vectors', () => {
   }
 });
 
+it('a request cipher says that it has opened a message only if one has authenticated', () => {
+  const { message } = vectors.find(({ name }) => name === 'json string')!;
+  const cipher = fixedCipher();
+  cipher.open([]);
+  assert.equal(cipher.hasOpened, false);
+  open(cipher, message);
+  assert.equal(cipher.hasOpened, true);
+  const deceived = fixedCipher();
+  assert.throws(() =>
+    open(
+      deceived,
+      message.replace(/.(?="$)/, (last) => (last === '0' ? '1' : '0')),
+    ),
+  );
+  assert.deepEqual([deceived.hasReceived, deceived.hasOpened], [true, false]);
+});
+
 describe('a request cipher refuses as malformed', () => {
   const good = vectors.find(({ name }) => name === 'json string')!.message;
   const [id, nonce, iv, body] = good.slice(1, -1).split(':') as [string, string, string, string];

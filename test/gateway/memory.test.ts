@@ -9,6 +9,7 @@ import { eventually } from '../support/processes/eventually.ts';
 import {
   COMPLETION,
   chatStream,
+  chunked,
   http,
   inTwoParts,
   STREAM_HEAD,
@@ -149,6 +150,18 @@ it('whole responses become 503 with Retry-After if others hold the memory; small
   await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
   upstream.answers(large);
   assert.equal((await ask(post())).status, 200);
+});
+
+it('events without an end share the memory: the stream that takes too much of it is broken off', async (t) => {
+  const { upstream, sending, gateway } = await gatewayFixture(t, { settings: { maxBufferedBytes: 8 * MIB } });
+  const lines = chunked('data:a\n'.repeat(16_384)).repeat(5); // 560 KiB
+  upstream.answers(STREAM_HEAD + lines);
+  const holding = sending(post(chatBody({ stream: true })));
+  await eventually('its lines', () => gateway.heldResponses.bufferedBytes > 4 * MIB);
+  const other = sending(post(chatBody({ stream: true })));
+  await eventually('its end', () => other.received().includes('too_many_responses'));
+  holding.socket.destroy();
+  await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
 });
 
 it('memory for the parts of a request that its translated response repeats is reserved before it is sent, and freed when the client leaves', async (t) => {

@@ -22,9 +22,12 @@ import { type Reply, type Script, type Scripted, saying } from '../support/remot
 import {
   COMPLETION,
   chatStream,
+  chunked,
   completion,
+  DONE,
   exchangeOf,
   http,
+  LAST_CHUNK,
   openedRequest,
   plainError,
   STREAM_HEAD,
@@ -51,6 +54,25 @@ it('a request whose body cannot be sealed to its end is cut off, and the client 
     upstream.requests.map(({ complete }) => complete),
     [false],
   );
+});
+
+it('a response whose secret is denied ends the denial only if it authenticates, also behind a comment', async (t) => {
+  const known: string[] = [];
+  const session = fakeSession({ current: () => undefined, authenticated: (id) => void known.push(id) });
+  const { upstream, ask } = await gatewayFixture(t, { session });
+  const streaming = post(chatBody({ stream: true }));
+  const sealed = `i:n:${'0'.repeat(24)}:${'0'.repeat(64)}`;
+  const forged = { id: 'c', choices: sealed, created: sealed, model: sealed, object: sealed };
+  upstream.answers(STREAM_HEAD + chunked(`: hi\n\ndata: ${JSON.stringify(forged)}\n\n`) + LAST_CHUNK);
+  await ask(streaming);
+  assert.deepEqual(known, []);
+  upstream.on(async (scripted) => {
+    const answers = sealedAnswers(await scripted.body());
+    await scripted.write(STREAM_HEAD + chunked(': hi\n\n'));
+    await scripted.write(chunked(answers.chunk('x', 'stop') + DONE) + LAST_CHUNK);
+  });
+  await ask(streaming);
+  assert.equal(known[0], EPOCH.secretId);
 });
 
 const ANSWERING = saying(completion);

@@ -107,6 +107,13 @@ describe('http call', () => {
     await refusal(cut.call({ url: 'https://localhost:1/?token=canary' }), 'upstream_unreachable');
   });
 
+  it('fails with response_malformed for bytes that are no HTTP', async (t) => {
+    for (const bytes of ['hi there\r\n\r\n', 'HTTP/1.1 200 OK\r\nno header\r\n\r\n']) {
+      const { call } = await calling(t, (req) => req.socket.end(bytes));
+      await refusal(call(), 'response_malformed');
+    }
+  });
+
   it('refuses a response with Content-Encoding gzip', async (t) => {
     const head = { 'Content-Encoding': 'gzip' };
     const { call } = await calling(t, (_, res) => res.writeHead(200, head).end('zip'));

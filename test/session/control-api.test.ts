@@ -51,7 +51,7 @@ describe('control API', () => {
     assert.equal(call?.headers?.['authorization'], `Bearer ${KEY}`);
     assert.equal(call?.headers?.['privatemode-version'], 'v1.40.0');
     assert.deepEqual(JSON.parse(call?.body ?? ''), { Nonce: Buffer.from(NONCE).toString('base64') });
-    assert.equal(call?.maxBytes, 16 * 1024 * 1024);
+    assert.equal(call?.maxBytes, 1_048_576);
     assert.equal(call?.timeout, 30_000);
   });
 
