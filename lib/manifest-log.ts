@@ -3,10 +3,18 @@
  * `<workspace>/manifests/<n>.json` has the exact bytes of one manifest. In the same directory, `log.txt` has
  * one line for each change: `<RFC 3339 local time> <workspace>/manifests/<n>.json`.
  */
-import { open, readdir, readFile } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from './errors.ts';
-import { inTime, makeDirectory, publish, syncDirectory, unless, writeAll } from './files/durable-file.ts';
+import {
+  inTime,
+  makeDirectory,
+  openToAppend,
+  publish,
+  syncDirectory,
+  unless,
+  writeAll,
+} from './files/durable-file.ts';
 
 export type ManifestLog = ReturnType<typeof createManifestLog>;
 
@@ -87,7 +95,7 @@ async function readLog(directory: string): Promise<string | undefined> {
 
 /** Appends the text in one write, and makes a missing file. Throws unless the whole text was written. */
 async function appendDurably(path: string, text: string): Promise<void> {
-  await using file = await open(path, 'a', 0o644);
+  await using file = await openToAppend(path, 0o644);
   await writeAll(file, Buffer.from(text));
   await file.sync();
 }

@@ -200,6 +200,8 @@ export async function startAdmin(
   const { adminTimeout } = clock.times;
   const limits = { requestTimeout: adminTimeout, headersTimeout: adminTimeout };
   const server = createServer(limits, async (req, res) => {
+    // Node calls this for all requests that were sent ahead, at once: thousands of pages would be made.
+    if (res.socket === null) return void req.socket.destroy();
     const { status, headers, body } = await answer(req).catch(refusal);
     res.writeHead(status, { ...headers, 'x-content-type-options': 'nosniff' }).end(body);
   });

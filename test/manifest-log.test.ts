@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import fs from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
@@ -46,6 +46,17 @@ async function logAll(space: string, ...sequence: Uint8Array[]): Promise<void> {
 const logFailed = (message: RegExp) => ({ name: 'PrivatemodeError', code: 'manifest_log_failed', message });
 
 describe('manifest log', () => {
+  it('fails if log.txt is a link, and adds nothing to the file to which it leads', async () => {
+    const space = workspace();
+    await logAll(space, A);
+    const other = join(space, 'other');
+    writeFileSync(other, '');
+    rmSync(join(manifests(space), 'log.txt'));
+    symlinkSync(other, join(manifests(space), 'log.txt'));
+    await assert.rejects(createManifestLog(space).record(B, AT), logFailed(/ELOOP/));
+    assert.equal(readFileSync(other, 'utf8'), '');
+  });
+
   for (const [zone, time] of [
     ['UTC', '2026-11-21T04:16:07Z'],
     ['America/St_Johns', '2026-11-21T00:46:07-03:30'],

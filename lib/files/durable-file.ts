@@ -84,15 +84,23 @@ export async function* linesOf(path: string) {
   if (rest !== '' || isTooLong) yield { number: ++number, text: rest, isWhole: false };
 }
 
+/** Opens a file for appending, and makes it if there is none. Throws ELOOP for a symbolic link. */
+export const openToAppend = (path: string, mode: number): Promise<FileHandle> =>
+  open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, mode);
+
 /**
- * Opens a file for appending, without following a symbolic link. Makes file and directory for this user
- * alone. Throws ENOTDIR if the directory is a link, because somebody else may change the link's target.
+ * Makes a directory for this user alone. Throws ENOTDIR if it is a link, because somebody else may change the
+ * link's target.
  */
-export async function openOwnToAppend(path: string): Promise<FileHandle> {
-  const directory = dirname(path);
+export async function makeOwnDirectory(directory: string): Promise<void> {
   await unless('EEXIST', makeDirectory(directory, 0o700));
   if (!(await lstat(directory)).isDirectory()) throw diskError('ENOTDIR', 'no directory', directory);
-  return open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600);
+}
+
+/** Opens a file of this user alone for appending, in a directory of this user alone. */
+export async function openOwnToAppend(path: string): Promise<FileHandle> {
+  await makeOwnDirectory(dirname(path));
+  return openToAppend(path, 0o600);
 }
 
 /**

@@ -29,7 +29,7 @@ export class Room {
     this.#budget = budget;
   }
 
-  /** Returns the growth: `wish` if large bodies leave room, else `bytes`. Throws the codes of REFUSALS. */
+  /** Returns the growth: `wish`, or what is left of it, at least `bytes`. Throws the codes of REFUSALS. */
   grow(bytes: number, wish = bytes): number {
     if (this.#isOver) return bytes; // the client has left, and what still runs for it ends soon
     const { of, limit, used } = this.#budget;
@@ -44,7 +44,8 @@ export class Room {
       const message = `other ${others} use all the memory reserved for them`;
       throw new PrivatemodeError(tooMany, message, { retryAfter: randomInt(2, 6) });
     }
-    const taken = used.bufferedBytes + wish <= forLarge ? wish : bytes;
+    const most = used.bufferedBytes + bytes <= forLarge ? forLarge : limit;
+    const taken = Math.min(wish, most - used.bufferedBytes);
     used.bufferedBytes += taken;
     this.#bytes += taken;
     return taken;

@@ -110,7 +110,10 @@ export function reportStart(clock: Clock, log: Logger, status?: StatusOutput, st
      */
     listening(url: string, { awaitsKey }: { readonly awaitsKey: boolean }): void {
       const [, socket] = /^unix:(.*)$/s.exec(url) ?? [];
-      const base = socket === undefined ? url.replace(EVERYWHERE, '//localhost') : 'http://localhost';
+      const base =
+        socket === undefined
+          ? url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:')
+          : 'http://localhost';
       baseUrls = { openai: `${base}/v1`, anthropic: base, ...(socket === undefined ? {} : { socket }) };
       const what =
         'Waiting for the first request with an API key, to verify the remote with it. Base URLs for clients:';
@@ -120,6 +123,3 @@ export function reportStart(clock: Clock, log: Logger, status?: StatusOutput, st
     close: stopWaiting,
   };
 }
-
-/** Addresses that mean "all interfaces". No client can connect to them: base URLs get localhost instead. */
-const EVERYWHERE = /\/\/(?:0\.0\.0\.0|\[::\])(?=:)/;

@@ -6,7 +6,7 @@ import type { Content, Value } from './encrypt-body.ts';
 
 export type FormPart = ReturnType<typeof describe> & { readonly bytes: Buffer };
 
-const MAX_PARTS = 1000; // each part costs a cipher context
+const MAX_PARTS = 100; // the heads of all parts are read in one turn, and each part costs a cipher context
 const MAX_HEAD_BYTES = 16 * 1024; // the most bytes of a part's headers, or of blanks behind a boundary
 const FORM = /^multipart\/(?:form-data|mixed)$/i;
 // One parameter of a header value. A semicolon may follow the last parameter.
@@ -60,9 +60,9 @@ function describe(head: string) {
 }
 
 function find(form: Buffer, bytes: string | Buffer, from: number, to: number): number {
-  const at = form.indexOf(bytes, from, 'latin1');
-  if (at < 0 || at > to) throw malformed();
-  return at;
+  const at = form.subarray(from, to + bytes.length).indexOf(bytes, 0, 'latin1');
+  if (at < 0) throw malformed();
+  return from + at;
 }
 
 /** The parts of a form. Text behind the form is dropped. Throws invalid_multipart and repeated_form_field. */

@@ -50,7 +50,7 @@ function numberText(written: string): string {
   return value.toLocaleString('en', { useGrouping: false, maximumSignificantDigits: 17 });
 }
 
-/** Limits the time of decoding. Prompts beyond 4 MB are not hashed; fully escaped, 4 MB become 24 MB. */
+/** Limits the time of decoding. Prompts beyond 4 MB are not hashed; fully escaped, 4 MB are 24 MB. */
 const MAX_TEXT_BYTES = 24 * 1024 * 1024;
 const EMPTY = Buffer.alloc(0);
 
@@ -78,9 +78,11 @@ const linkFrom = (token: number): number => (token >= 100_096 ? 512 : token >= 1
 
 /** The shard key of a prompt under a salt (UTF-8). Throws context_too_large beyond a million tokens. */
 export function shardKeyOf(values: readonly Value[], salt: Uint8Array): string {
-  const texts = CONTENT_MEMBERS.map((name) => textOf(values, name));
+  const written = values.filter(({ name }) => CONTENT_MEMBERS.includes(name));
+  const isLong = written.reduce((sum, { bytes }) => sum + bytes.length, 0) > MAX_TEXT_BYTES;
+  const texts = isLong ? [] : CONTENT_MEMBERS.map((name) => textOf(values, name));
   const tokens = Math.floor(texts.reduce((sum, { length }) => sum + length, 0) / TOKEN_BYTES);
-  if (tokens > TOKEN_LIMIT) {
+  if (isLong || tokens > TOKEN_LIMIT) {
     // "prompt is too long" makes agents compact (docs/architecture.md D47). The model's limit is not known.
     const message = `prompt is too long: more than ${TOKEN_LIMIT} tokens, of which a shared prompt cache counts one for each four bytes, images included`;
     throw new PrivatemodeError('context_too_large', message);

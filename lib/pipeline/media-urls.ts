@@ -2,7 +2,7 @@
 import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 
-const LONGEST = 32 * 1024 * 1024; // bytes; a longer element is refused and not parsed
+export const LONGEST = 32 * 1024 * 1024; // bytes; a longer element is refused and not parsed
 const MAX_AUTHORITY = 8192; // in characters; DNS names have at most 253; user names and zones are short
 
 /**

@@ -4,7 +4,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { inTurns, type Member, type Pause, scanInTurns } from '../json/scan.ts';
 import type { Content, Value } from './encrypt-body.ts';
 import { boundaryOf, type FormPart, formContent, readForm } from './form.ts';
-import { checkElements, checkMediaUrls } from './media-urls.ts';
+import { checkElements, checkMediaUrls, LONGEST } from './media-urls.ts';
 import { askedIn, countPrompts, fieldIn, memberIn, type UsageWanted } from './plain-values.ts';
 
 /** Reads a body, or throws an error of status 400. The result refers to the body; `hold` reserves memory. */
@@ -74,7 +74,8 @@ function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<un
 
 const mayHoldUrl = (member: Member): boolean => member.mayHoldUrl;
 const mayBeHosted = (_: Member, bytes: Buffer): boolean =>
-  bytes.includes('web_search_') || bytes.includes('\\u00'); // `\u00` begins the escape of a letter
+  // `\u00` begins the escape of a letter. To search a long text for it takes as long as to read the text.
+  bytes.length > LONGEST || bytes.includes('web_search_') || bytes.includes('\\u00');
 
 /** Refuses web search, which the service lacks: the service would report only that a member is missing. */
 function checkTool(tool: unknown): void {

@@ -53,6 +53,7 @@ async function begin(options: ReceiptLogOptions) {
   const { version, roots, clock, onFailure, onWritten, onLost, counters, mostPending = 10_000 } = options;
   const directory = join(options.workspace, 'receipts');
   const records = join(directory, 'records');
+  await files.makeOwnDirectory(directory);
   await files.makeDirectory(records, 0o700);
   const key = await readOrMakeKey(directory);
   const verifyingKey = createPublicKey(key);

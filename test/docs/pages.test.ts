@@ -97,7 +97,7 @@ describe('the pages of docs', () => {
     const urls = [...page.matchAll(/https?:\/\/[^\s"'`)]+/g)].map(([url]) => url);
     assert.ok(urls.length > 10);
     for (const url of urls) {
-      assert.match(url, /^http:\/\/(localhost|privatemode-proxy|host\.docker\.internal):8080(\/v1)?$/);
+      assert.match(url, /^http:\/\/(127\.0\.0\.1|privatemode-proxy|host\.docker\.internal):8080(\/v1)?$/);
     }
   });
 

@@ -82,6 +82,22 @@ describe('a body that is collected', () => {
   });
 });
 
+it('a body that is almost as large as the budget grows in a few steps, not with each chunk', () => {
+  let [bytes, steps] = [0, 0];
+  const used = {
+    get bufferedBytes() {
+      return bytes;
+    },
+    set bufferedBytes(next) {
+      [bytes, steps] = [next, steps + 1];
+    },
+  };
+  const body = new CollectedBody(rooms(1, used).all[0]!, 128 * MIB);
+  const chunk = Buffer.alloc(MIB / 4);
+  for (let k = 0; k < 4 * 79; k++) body.push(chunk);
+  assert.ok(steps < 30, `${steps} steps`);
+});
+
 const inChunks = (body: string): Buffer =>
   post(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`, { headers: ['Transfer-Encoding: chunked'] });
 

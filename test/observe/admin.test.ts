@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
+import { connect } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
@@ -100,6 +101,15 @@ describe('the listener of --admin-address', () => {
       else assert.match(text, body);
       assert.deepEqual([head.status, await head.text()], [200, '']);
     });
+  it('makes no page for requests that are sent ahead: it closes their connection', async () => {
+    await admin.close();
+    let made = 0;
+    admin = await start({ status: () => ({ ...status, now: ++made }) });
+    const socket = connect(admin.port, '127.0.0.1').resume();
+    socket.on('error', () => {}).write('GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n'.repeat(1000));
+    await once(socket, 'close');
+    assert.ok(made <= 1, `${made} pages`);
+  });
   it('answers /status with 500 internal, without the reason, if the status cannot be collected', async () => {
     await admin.close();
     const failing = (): never => {

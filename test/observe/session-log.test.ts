@@ -23,8 +23,8 @@ describe('the log line that says ready', () => {
   const READY = {
     level: 'INFO',
     msg: 'Ready: the remote is verified. Base URLs for clients:',
-    openai: 'http://localhost:8080/v1',
-    anthropic: 'http://localhost:8080',
+    openai: 'http://127.0.0.1:8080/v1',
+    anthropic: 'http://127.0.0.1:8080',
   };
   const withoutTime = ({ time: _, ...rest }: Record<string, unknown>): object => rest;
 

@@ -130,7 +130,7 @@ describe('the shard key', () => {
     assert.equal(shardKey(escaped(4_000_000), salt), keyOf(salt, Buffer.alloc(4_000_000, 'a')));
     assert.throws(() => shardKey(escaped(4_200_000), salt), {
       code: 'context_too_large',
-      message: /a text of the request/,
+      message: /^prompt is too long/,
     });
   });
 });

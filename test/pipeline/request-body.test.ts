@@ -260,6 +260,10 @@ describe("Anthropic's web search tool", () => {
     });
   }
 
+  it('is not searched for in a tool of more than 32 MiB, which is refused', () => {
+    assert.throws(() => take(`[{"name":"${'x'.repeat(33_554_432)}"}]`), { code: 'body_too_large' });
+  });
+
   it('is not recognised by another member, in a schema, or in another API', () => {
     const nested = '{"type":"object","properties":{"type":{"type":"web_search_20250305"}}}';
     for (const tools of [

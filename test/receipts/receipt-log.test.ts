@@ -80,10 +80,12 @@ describe('writing receipts', () => {
     await assert.rejects(here.open(), { code: 'receipts_unavailable', message: /EIO: the disk is damaged$/ });
   });
 
-  it('fails with the name of its directory if that is a link', async () => {
-    fs.symlinkSync(temporaryDirectory('elsewhere-'), path());
+  it('fails with the name of its directory if that is a link, and puts no key where the link leads', async () => {
+    const elsewhere = temporaryDirectory('elsewhere-');
+    fs.symlinkSync(elsewhere, path());
     const message = /receipts\/?: ENOTDIR: a file or a link stands where a directory is needed/;
     await assert.rejects(here.open(), { code: 'receipts_unavailable', message });
+    assert.deepEqual(fs.readdirSync(elsewhere), []);
   });
 
   it('cuts off a torn write and writes each line once, also over midnight', async (t) => {

@@ -64,6 +64,7 @@ export const CLAUDE: Agent = {
       skipWebFetchPreflight: true, // without this, WebFetch asks api.anthropic.com about each host first
       env: {
         ...claudeVariables(place),
+        ANTHROPIC_AUTH_TOKEN: undefined, // other users can read the command line; the variable has the key
         ...Object.fromEntries(CLAUDE_UNSET.map((name) => [name, ''])),
         ...place.direct,
       },
