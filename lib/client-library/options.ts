@@ -55,7 +55,7 @@ export interface PrivatemodeOptions {
   /** Closes the client when it aborts: nothing is renewed, and requests fail with `shutting_down`. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Called with each verdict, even if the verdict rejects the service. A verdict lists all checks. An error
+   * Called whenever the service was judged, even if it is rejected. A verdict lists all checks. An error
    * that the callback throws is uncaught, as in an event listener.
    */
   readonly onVerdict?: ((verdict: ClientVerdict) => void) | undefined;

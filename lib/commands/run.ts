@@ -142,7 +142,7 @@ function warning(name: string, { name: model, limits }: Model, { models, aliases
   if (models.length > 0 && !isKnown)
     return `Warning: the service lists no model ${which}, so requests will probably fail: end ${name}, and give --model one of ${shown(models)}.\n`;
   if (limits !== undefined) return '';
-  return `Warning: the context window of ${which} is not known, so ${name} assumes one. If you know it, add --context-window TOKENS.\n`;
+  return `Warning: the context window of ${which} is not known, so ${name} may send more than fits. If you know it, add --context-window TOKENS.\n`;
 }
 
 /**

@@ -55,14 +55,16 @@ function belongsToService(host: string): boolean {
 /** A hint for an error that may come from a simulator on this machine; for any other error, undefined. */
 export const simulatorHint = (
   { blame, code }: Pick<PrivatemodeError, 'blame' | 'code'>,
-  { apiEndpoint }: Pick<Config, 'apiEndpoint'>,
+  { apiEndpoint, unsafeTrustRoots }: Pick<Config, 'apiEndpoint' | 'unsafeTrustRoots'>,
 ): string | undefined =>
-  isLoopback(apiEndpoint.host) && (blame === 'attestation' || code === 'upstream_tls_untrusted')
+  unsafeTrustRoots === undefined &&
+  isLoopback(apiEndpoint.host) &&
+  (blame === 'attestation' || code === 'upstream_tls_untrusted')
     ? 'If the service is a simulator, give --unsafe-trust-roots DIR/roots, --manifest-path DIR/manifest.json and SSL_CERT_FILE=DIR/ca.pem, where DIR is the "dir" that it printed.'
     : undefined;
 
 /** Puts the hint of `simulatorHint`, if there is one, in front of the error's remedy. */
-export function withSimulatorHint(error: PrivatemodeError, config: Pick<Config, 'apiEndpoint'>) {
+export function withSimulatorHint(error: PrivatemodeError, config: Parameters<typeof simulatorHint>[1]) {
   const { code, message, remedy, detail } = error;
   const hint = simulatorHint(error, config);
   if (hint === undefined) return error;

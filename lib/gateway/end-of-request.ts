@@ -123,7 +123,10 @@ function noteService({ deps, match, attempt, stats, res }: Exchange, outcome: Ou
       service.failed(`${error.code}: ${error.message}`);
   } else if (outcome === 'answered' || outcome === 'service_error' || error instanceof ForeignError) {
     if (res.statusCode < 500) service.answered();
-    else service.failed(error?.message ?? `the service answered with status ${res.statusCode}`);
+    else
+      service.failed(
+        error ? `${error.code}: ${error.message}` : `the service answered with status ${res.statusCode}`,
+      );
   }
 }
 

@@ -163,7 +163,7 @@ function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedB
     headers,
     body: sealed?.body,
     sent: () => {
-      stats.sentAt ??= performance.now();
+      stats.sentAt = performance.now(); // of the last attempt: what passes before is the time of the proxy
     },
     fresh: retry?.fresh === true,
     deadline: exchange.deadline,

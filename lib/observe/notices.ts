@@ -41,7 +41,7 @@ const WORKSPACE =
 /** Every condition, in the order of docs/operating.md. The ids are stable, because alerts match on them. */
 const ROWS = {
   service_rejected: ofState('critical', 'rejected'),
-  service_rejected_once: ofState('warning', 'rejected-once'),
+  service_rejected_once: ofState('critical', 'rejected-once'),
   manifest_unusable: ofState('critical', 'manifest-not-understood'),
   key_refused: ofState('critical', 'key-refused'),
   client_too_old: ofState('critical', 'client-too-old'),
@@ -54,7 +54,7 @@ const ROWS = {
 
   api_key_file_unusable: warning('The API key file cannot be used, the old key stays', DAMAGED_FILE),
   manifest_file_unusable: warning('The manifest file cannot be used, the old manifest stays', DAMAGED_FILE),
-  own_key_rejected: warning(
+  own_key_rejected: critical(
     'The service rejects an API key of this proxy',
     'Check the key that the reason names, or ask the service for a new one; clients cannot repair this.',
   ),
@@ -69,14 +69,17 @@ const ROWS = {
   ),
   tls_certificate_expiry: warning('The TLS certificate expires within 14 days', RENEW),
   tls_certificate_expired: critical('The TLS certificate has expired: clients cannot connect', RENEW),
-  receipts_unwritten: warning('Receipts cannot be written, and wait in memory', WORKSPACE),
+  receipts_unwritten: warning(
+    'Receipts cannot be written, and wait in memory: a restart loses them',
+    WORKSPACE,
+  ),
   receipts_lost: critical(
     'Receipts were lost within the last day',
     'The chain says how many. Make room on the disk of --workspace, so that no more are lost.',
   ),
   limits_store_away: critical(
     'The store of the limits cannot be used for now',
-    'If it lasts, check the store of the limits (--limits-store): does it run, and does this machine reach it? The proxy reconnects by itself.',
+    'If it lasts, check the store of the limits (--limits-store): does it run, and does this machine reach it, may its user write? The proxy reconnects by itself; another URL needs a restart.',
   ),
   counts_waiting: warning(
     'The counts of the limits hold, but a restart would forget some',

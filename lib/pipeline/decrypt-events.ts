@@ -95,7 +95,7 @@ export class EventDecrypter implements Decrypter {
 
   end(): void {
     if (!this.finished && !this.modelError) {
-      this.failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
+      this.failure = new PrivatemodeError('stream_unfinished', 'the stream ended without its last event');
     }
   }
 
@@ -106,7 +106,7 @@ export class EventDecrypter implements Decrypter {
   /** Delivers an event. Throws if a terminal event comes too early: clients would take it for success. */
   #write(event: string, isLast: boolean): void {
     if (isLast && !this.#complete && !this.modelError) {
-      throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
+      throw new PrivatemodeError('stream_unfinished', 'the stream ended without the end of the answer');
     }
     if (this.sink === undefined) this.#deliver(event);
     else this.sink.accept();

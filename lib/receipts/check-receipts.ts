@@ -64,7 +64,11 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
       return gap({ file, line: 0 }, 'has no whole line: its instance was killed, or the disk was full');
     const at = { file, line: 1 };
     const { signer, found } = first;
-    if (signer === undefined) return fail(at, 'is not signed with the key that it names');
+    if (signer === undefined)
+      return fail(
+        at,
+        'is no beginning that its own key signed: was the beginning moved away while the proxy ran?',
+      );
     const name = nameOf(signer);
     if (given.size > 0 && !given.has(name)) return fail(at, `names the key ${name}, which was not given`);
     keys.set(file, signer);

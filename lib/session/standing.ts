@@ -22,7 +22,7 @@ const row = (tone: Tone, title: string, meaning = 'No request leaves this machin
 });
 
 const DENIED =
-  'The service denies a secret that an accepted verdict made: one request at a time tries it, the others wait.';
+  'The service has forgotten the secret, perhaps by a restart. It is verified anew, and requests wait.';
 
 export const STANDINGS = {
   ended: row('plain', 'Stopping', 'The proxy is shutting down. It takes requests until its port closes.'),

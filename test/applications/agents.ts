@@ -124,16 +124,14 @@ describe('four agents at work', { timeout: 1_800_000 }, () => {
         assertNothingLeaked();
       });
 
-      it('continues after a stream was cut, or exits with an error', async () => {
+      it('continues after a stream was cut', async () => {
         answer = (now) => {
           if (now.text.includes('the-tool-ran')) return { say: DONE };
           stack.simulator.faults.set('inference-once', 'truncate:3');
           return agent.run('echo the-tool-ran');
         };
         const ended = await ask(newHome(directory, agent.files(elsewhere)), `Run the tool ${CANARY}`);
-        // pi takes a stream that was cut for the end of its turn.
-        if (name === 'pi') assert.notEqual(ended.status, 0, ended.output);
-        else assertDone(ended);
+        assertDone(ended);
         assertNothingLeaked();
       });
 

@@ -58,7 +58,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     it(`gives ${agent} no limits if nobody states them, and warns of that once`, async () => {
       proxy.models = { data: [{ id: 'one' }] };
       const { code, stderr, first } = await run(agent);
-      const words = `the context window of one is not known, so ${agent} assumes one`;
+      const words = `the context window of one is not known, so ${agent} may send more than fits`;
       assert.equal(first, `Warning: ${words}. If you know it, add --context-window TOKENS.`);
       assert.equal(stderr.match(/context window/g)?.length, 1, stderr);
       assert.deepEqual([code, ...found(started())], [0, undefined, undefined]);

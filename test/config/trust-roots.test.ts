@@ -102,11 +102,20 @@ describe('--unsafe-trust-roots', () => {
   ] as const)
     it(`the remedy ${hinted ? 'names' : 'does not name'} what a simulator needs if ${host} fails with ${code}`, () => {
       const error = new PrivatemodeError(code, 'message', { detail: { clock: 'late' } });
-      const { message, remedy, detail } = withSimulatorHint(error, { apiEndpoint: { host, port: 9443 } });
+      const { message, remedy, detail } = withSimulatorHint(error, {
+        apiEndpoint: { host, port: 9443 },
+        unsafeTrustRoots: undefined,
+      });
       assert.deepEqual([message, detail], ['message', { clock: 'late' }]);
       assert.equal(/^If the service is a simulator, give --unsafe-trust-roots DIR/.test(remedy), hinted);
       assert.ok(remedy.endsWith(error.remedy));
     });
+
+  it('the remedy names nothing of a simulator if its roots are given', () => {
+    const error = new PrivatemodeError('attestation_failed', 'message');
+    const given = { apiEndpoint: { host: 'localhost', port: 9443 }, unsafeTrustRoots: 'roots' };
+    assert.equal(withSimulatorHint(error, given), error);
+  });
 
   it('files that hold no usable roots are refused', () => {
     const foreign = join(VECTORS, 'attestation/synthetic/mesh_ca.pem');

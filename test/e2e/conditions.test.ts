@@ -111,7 +111,7 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     const proxy = await scene(t, [`--clients=${file}`]);
     proxy.stack.simulator.setApiKeys([CANARY_KEY]);
     assert.equal((await askChat(proxy.stack, { token: 'token-of-ann' })).status, 400);
-    await holds(proxy, 'own_key_rejected', 'warning', /401 for the key of the client ann in .*--clients$/);
+    await holds(proxy, 'own_key_rejected', 'critical', /401 for the key of the client ann in .*--clients$/);
     assert.equal((await fetch(`${proxy.stack.url}/readyz`)).status, 204, 'nothing authenticates that 401');
     writeFileSync(key, CANARY_KEY);
     proxy.stack.proxy.reload();
@@ -128,7 +128,12 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     };
     spoil();
     await ask();
-    await holds(proxy, 'receipts_unwritten', 'warning', /^Receipts cannot be written, and wait in memory: /);
+    await holds(
+      proxy,
+      'receipts_unwritten',
+      'warning',
+      /^Receipts cannot be written, and wait in memory: a restart loses them: /,
+    );
     rmSync(records);
     renameSync(`${records}.away`, records);
     await isOver(proxy, 'receipts_unwritten');

@@ -165,6 +165,16 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     assert.notDeepEqual(exchangeOf(second?.body as Buffer).nonce, exchangeOf(first?.body as Buffer).nonce);
   });
 
+  it('counts the wait for the new secret as time of the proxy, not of the service', async (t) => {
+    const session = fakeSession({ renewAfterDenial: () => delay(100, NEXT_EPOCH) });
+    const { upstream, gateway, ask } = await gatewayFixture(t, { session });
+    upstream.on(noSecret, answeringNext);
+    await ask(post());
+    await eventually('its line', () => /"sentMs":/.test(gateway.logLines.join('')));
+    const sentMs = Number(/"sentMs":(\d+)/.exec(gateway.logLines.join(''))?.[1]);
+    assert.ok(sentMs >= 99, `${sentMs} ms`);
+  });
+
   it('happens after a refusal that is not marked as plain, or declared as events', async (t) => {
     for (const answer of [
       http(500, JSON.stringify({ error: { message: NO_SECRET } })),

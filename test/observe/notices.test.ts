@@ -99,7 +99,7 @@ describe('the state of the session among the notices', () => {
       'is logged as over once a secret follows accepted evidence, however long nobody knew',
       ['verified', 'rejected-once', 'rejected', 'starting', 'verified', 'starting'],
       [
-        titled('WARN', 'service_rejected_once'),
+        titled('ERROR', 'service_rejected_once'),
         titled('ERROR', 'service_rejected'),
         over('service_rejected'),
       ],

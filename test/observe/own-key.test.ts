@@ -18,7 +18,7 @@ function scene() {
 }
 
 describe('an API key of the proxy that the service rejects', () => {
-  it('gives one warning, which names the source of the key, and ends with the next answer to that key', () => {
+  it('gives one notice, which names the source of the key, and ends with the next answer to that key', () => {
     const { notices, lines, observe } = scene();
     observe('answered');
     assert.deepEqual(notices.list(), []);
@@ -27,11 +27,11 @@ describe('an API key of the proxy that the service rejects', () => {
       observe('answered', 'bob');
     }
     const listed = notices.list().map(({ id, severity, reason }) => [id, severity, reason]);
-    assert.deepEqual(listed, [['own_key_rejected', 'warning', '401 for the key of --api-key @key.txt']]);
+    assert.deepEqual(listed, [['own_key_rejected', 'critical', '401 for the key of --api-key @key.txt']]);
     observe('answered');
     assert.deepEqual(notices.list(), []);
     const levels = lines.map(({ level }) => level);
-    assert.deepEqual(levels, ['WARN', 'INFO']);
+    assert.deepEqual(levels, ['ERROR', 'INFO']);
   });
 
   it('is forgotten with its condition when no client has it any more', () => {
