@@ -644,7 +644,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ),
   row(
     'SSL_CERT_FILE: others than those in the file are trusted too',
-    'lib/network/outbound.ts',
+    'lib/network/trust-store.ts',
     'return certificates;',
     "return [...certificates, ...getCACertificates('bundled')];",
     'test/network/outbound.test.ts',
@@ -724,10 +724,10 @@ export const MUTATIONS: readonly Mutation[] = [
   ),
   row(
     'other trust roots: they may be used for the real service',
-    'lib/config/trust-roots.ts',
+    'lib/config/hardware-roots.ts',
     'if (production !== undefined)',
     'if (Date.now() < 0)',
-    'test/config/trust-roots.test.ts',
+    'test/config/hardware-roots.test.ts',
     'the rule for production hosts counts "api.privatemode.ai" as production',
   ),
   row(

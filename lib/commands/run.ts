@@ -11,7 +11,7 @@ import { BOOLEAN, integer, setting, text, type ValuesOf, valuesOf } from '../con
 import { asWritten, invalid, parseBaseUrl, socketPath } from '../config/values.ts';
 import { makeDirectory, replace } from '../files/durable-file.ts';
 import { reachableHost, urlHost } from '../network/addresses.ts';
-import { loadTrustStore } from '../network/outbound.ts';
+import { loadTrustStore } from '../network/trust-store.ts';
 import { plural, printable, shellWord } from '../text.ts';
 import { type Agent, KEY, type Model, type Place } from './agents/agent.ts';
 import { type Command, HELP, type Invocation } from './command.ts';

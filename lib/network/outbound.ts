@@ -1,17 +1,16 @@
 /** How this process reaches the outside: the connections of the control path and of the data path. */
-import { X509Certificate } from 'node:crypto';
 import type { AgentOptions } from 'node:https';
 import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
-import { createSecureContext, getCACertificates, type TLSSocket } from 'node:tls';
+import { createSecureContext, type TLSSocket } from 'node:tls';
 import { buildConnector, Agent as ControlAgent } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { readNamed } from '../files/path-refusal.ts';
 import { type Service, ServiceAgent } from './agent.ts';
 import { limitedControlCall } from './call-limits.ts';
 import { type Environment, outboundProxy } from './outbound-proxy.ts';
 import { transportError } from './transport-errors.ts';
+import { loadTrustStore } from './trust-store.ts';
 
 /** The ALPN list as a DataView: Node copies other lists into its pool, and a connection then keeps 64 KiB. */
 const HTTP_1 = new DataView(new TextEncoder().encode('\bhttp/1.1').buffer); // \b is the length of the name: 8
@@ -88,28 +87,4 @@ export function createOutbound(
       closed.abort();
     },
   };
-}
-
-const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
-
-/**
- * The trusted certificates, one PEM text each. If SSL_CERT_FILE is set and not empty, only its certificates
- * are trusted (docs/protocol/inference.md 1), else those of the system and Node. Throws config_invalid.
- */
-export function loadTrustStore(env: Environment): readonly string[] {
-  const path = env['SSL_CERT_FILE'];
-  if (!path) return [...new Set([...getCACertificates('system'), ...getCACertificates('bundled')])];
-  const pem = readNamed(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path).toString('latin1');
-  // An unreadable certificate is left out. A file without any readable certificate is a mistake.
-  const certificates = (pem.match(CERTIFICATE) ?? []).filter(isCertificate);
-  if (certificates.length > 0) return certificates;
-  throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);
-}
-
-function isCertificate(pem: string): boolean {
-  try {
-    return new X509Certificate(pem).raw.length > 0;
-  } catch {
-    return false;
-  }
 }

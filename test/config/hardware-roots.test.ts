@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { trustRoots, withSimulatorHint } from '../../lib/config/trust-roots.ts';
+import { trustRoots, withSimulatorHint } from '../../lib/config/hardware-roots.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
