@@ -748,7 +748,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ),
   row(
     'run: whatever listens in the place of the proxy gets prompts',
-    'lib/commands/run-models.ts',
+    'lib/commands/ask-proxy.ts',
     "if (about?.name === 'privatemode-proxy')",
     'if (about != null)',
     'test/commands/run-relay.test.ts',

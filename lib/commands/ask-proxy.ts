@@ -1,10 +1,12 @@
 /** Sends the requests of commands to a running proxy. */
 import { get as getPlain, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { get as getTls, type RequestOptions } from 'node:https';
+import { urlToHttpOptions } from 'node:url';
 import type { Clock } from '../clock.ts';
 import { type HostPort, invalid } from '../config/values.ts';
 import { reachableHost, urlHost } from '../network/addresses.ts';
 import type { StatusReport } from '../observe/status-report.ts';
+import { printable } from '../text.ts';
 
 interface Answer {
   readonly status: number | undefined;
@@ -74,5 +76,55 @@ export async function askStatus<T>(
   throw invalid(
     `what listens on ${where} gives no status of a proxy of this version (HTTP status ${status}): give the --admin-address of the proxy, ` +
       'not its port for applications',
+  );
+}
+
+/** The proxy as `run` reaches it. */
+export interface Reached {
+  /** The URL of the proxy: http://HOST:PORT, or https://HOST:PORT of a gateway. */
+  readonly url: string;
+  /** The headers with the key of the agent. The key is the token of --token, if given, or the placeholder. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** The authorities to trust (PEM); undefined for plain HTTP. */
+  readonly ca: readonly string[] | undefined;
+}
+
+/** What GET /v1 says about the proxy. `model_aliases`: the aliases that the proxy was started with. */
+interface About {
+  readonly name?: string;
+  readonly endpoints?: readonly string[];
+  readonly model_aliases?: readonly string[];
+}
+
+/** Asks which program listens. Throws config_invalid unless the proxy listens. */
+export async function aboutProxy(proxy: Reached, clock: Clock): Promise<About> {
+  const about = (await ask(proxy, '/v1', clock, clock.times.ownModelsTimeout)) as About | null | undefined;
+  if (about?.name === 'privatemode-proxy') return about;
+  throw invalid(
+    `another program than the proxy answers on ${proxy.url}: start the proxy there, or give its --port, which is not that of --admin-address`,
+  );
+}
+
+/**
+ * Sends a GET with the key of the agent. Returns the parsed response, or undefined if it is no JSON. Throws
+ * config_invalid if there is no response, or an error of the proxy; the message says what to do.
+ */
+export async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, timeoutMs: number) {
+  const target = { ...urlToHttpOptions(new URL(`${url}${path}`)), headers, ...(ca && { ca: [...ca] }) };
+  const { status = 0, body } = await getText(clock, target, timeoutMs).catch((thrown: Error) => {
+    throw invalid(
+      `the proxy on ${url} does not answer (${printable(thrown.message)}): start it on this port, in another terminal; one with HTTPS is given as --url`,
+    );
+  });
+  const json = parsedJson(body);
+  const isProgramKnown = path !== '/v1' || status === 401;
+  if (status < 300 || !isProgramKnown) return json;
+  const { message = body.trim() } = (json as { error?: { message?: unknown } } | null)?.error ?? {};
+  const remedy =
+    path === '/v1'
+      ? 'Give your token as --token @FILE'
+      : 'Start the proxy with --api-key, and not with --api-key-fallback never';
+  throw invalid(
+    `the proxy on ${url} cannot be used: GET ${path}: status ${status}: ${printable(String(message))}${status === 401 ? `. ${remedy}` : ''}`,
   );
 }

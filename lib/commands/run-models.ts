@@ -1,46 +1,15 @@
-/**
- * The questions that `run` asks the proxy: which program listens, which API it serves, which models it has,
- * and how large their context windows are.
- */
-import { urlToHttpOptions } from 'node:url';
+/** Which models the proxy offers to an agent, how large their context windows are, and which one to use. */
 import { aliasIn } from '../api/model-names.ts';
 import type { Clock } from '../clock.ts';
 import { invalid } from '../config/values.ts';
-import { printable } from '../text.ts';
 import type { Agent, Model } from './agents/agent.ts';
-import { getText, parsedJson } from './ask-proxy.ts';
-
-/** The proxy as `run` reaches it. */
-export interface Reached {
-  /** The URL of the proxy: http://HOST:PORT, or https://HOST:PORT of a gateway. */
-  readonly url: string;
-  /** The headers with the key of the agent. The key is the token of --token, if given, or the placeholder. */
-  readonly headers: Readonly<Record<string, string>>;
-  /** The authorities to trust (PEM); undefined for plain HTTP. */
-  readonly ca: readonly string[] | undefined;
-}
-
-/** What GET /v1 says about the proxy. `model_aliases`: the aliases that the proxy was started with. */
-interface About {
-  readonly name?: string;
-  readonly endpoints?: readonly string[];
-  readonly model_aliases?: readonly string[];
-}
+import { aboutProxy, ask, type Reached } from './ask-proxy.ts';
 
 export interface Offer {
   /** The listed models whose names may stand in the configuration of an agent. */
   readonly models: readonly Model[];
   /** The aliases of the proxy, which GET /v1/models lists beside the models. */
   readonly aliases: readonly string[];
-}
-
-/** Asks which program listens. Throws config_invalid unless the proxy listens. */
-export async function aboutProxy(proxy: Reached, clock: Clock): Promise<About> {
-  const about = (await ask(proxy, '/v1', clock, clock.times.ownModelsTimeout)) as About | null | undefined;
-  if (about?.name === 'privatemode-proxy') return about;
-  throw invalid(
-    `another program than the proxy answers on ${proxy.url}: start the proxy there, or give its --port, which is not that of --admin-address`,
-  );
 }
 
 /**
@@ -57,30 +26,6 @@ export async function offerOf(proxy: Reached, name: string, { needs }: Agent, cl
   const list = (await ask(proxy, '/v1/models', clock, serviceModelsTimeout)) as { data?: unknown } | null;
   const entries: readonly unknown[] = Array.isArray(list?.data) ? list.data : [];
   return { models: entries.flatMap((entry) => modelsIn(entry ?? {})).slice(0, MOST_MODELS), aliases };
-}
-
-/**
- * Sends a GET with the key of the agent. Returns the parsed response, or undefined if it is no JSON. Throws
- * config_invalid if there is no response, or an error of the proxy; the message says what to do.
- */
-async function ask({ url, headers, ca }: Reached, path: string, clock: Clock, timeoutMs: number) {
-  const target = { ...urlToHttpOptions(new URL(`${url}${path}`)), headers, ...(ca && { ca: [...ca] }) };
-  const { status = 0, body } = await getText(clock, target, timeoutMs).catch((thrown: Error) => {
-    throw invalid(
-      `the proxy on ${url} does not answer (${printable(thrown.message)}): start it on this port, in another terminal; one with HTTPS is given as --url`,
-    );
-  });
-  const json = parsedJson(body);
-  const isProgramKnown = path !== '/v1' || status === 401;
-  if (status < 300 || !isProgramKnown) return json;
-  const { message = body.trim() } = (json as { error?: { message?: unknown } } | null)?.error ?? {};
-  const remedy =
-    path === '/v1'
-      ? 'Give your token as --token @FILE'
-      : 'Start the proxy with --api-key, and not with --api-key-fallback never';
-  throw invalid(
-    `the proxy on ${url} cannot be used: GET ${path}: status ${status}: ${printable(String(message))}${status === 401 ? `. ${remedy}` : ''}`,
-  );
 }
 
 /** The most models that `run` passes to an agent, because an environment variable cannot hold more. */

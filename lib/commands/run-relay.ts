@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net';
 import { createProxyServer } from 'http-proxy-3';
 import type { Clock } from '../clock.ts';
 import { KEY } from './agents/agent.ts';
-import { aboutProxy, type Reached } from './run-models.ts';
+import { aboutProxy, type Reached } from './ask-proxy.ts';
 
 /**
  * Opens a port on loopback that passes requests on to the proxy, and its responses back. If the proxy is

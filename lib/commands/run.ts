@@ -14,9 +14,10 @@ import { reachableHost, urlHost } from '../network/addresses.ts';
 import { loadTrustStore } from '../network/trust-store.ts';
 import { plural, printable, shellWord } from '../text.ts';
 import { type Agent, KEY, type Model, type Place } from './agents/agent.ts';
+import type { Reached } from './ask-proxy.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
 import * as agents from './run-agents.ts';
-import { isCovered, limitsOf, nameFor, type Offer, offerOf, type Reached, shown } from './run-models.ts';
+import { isCovered, limitsOf, nameFor, type Offer, offerOf, shown } from './run-models.ts';
 import { startRelay } from './run-relay.ts';
 
 const SETTINGS = [

@@ -15,9 +15,9 @@ import type { Decrypter } from '../pipeline/decrypter.ts';
 import type { Translator } from '../responses-api/translator.ts';
 import type { Epoch } from '../session/session.ts';
 import { type Admission, admit } from './admission.ts';
-import { type AppResponse, BodyHash } from './app-response.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Room } from './memory.ts';
+import { type AppResponse, BodyHash } from './observed-response.ts';
 
 /** The application has left, so nobody is there to respond to. */
 export class ClientGone extends Error {}

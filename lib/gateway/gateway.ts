@@ -7,11 +7,11 @@ import { PrivatemodeError } from '../errors.ts';
 import { asksServing, type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
 import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
-import type { AppResponse } from './app-response.ts';
 import type { GatewayDeps } from './deps.ts';
 import { reportEnd } from './end-of-request.ts';
 import { Exchange, type ForwardedExchange } from './exchange.ts';
 import { enterGate, forward } from './forward.ts';
+import type { AppResponse } from './observed-response.ts';
 import { breakConnection, concludeFailed, noteBroken, respondWhole } from './own-response.ts';
 import { receive } from './receive.ts';
 

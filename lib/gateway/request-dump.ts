@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { finished } from 'node:stream/promises';
 import { makeDirectorySync } from '../files/durable-file.ts';
 import type { Logger } from '../observe/log.ts';
-import type { AppResponse, ShownHeaders } from './app-response.ts';
+import type { AppResponse, ShownHeaders } from './observed-response.ts';
 
 const REDACTED = '[redacted]';
 /** Names of headers and parameters to redact. Redacting too much is better than a credential in a dump. */

@@ -4,7 +4,7 @@ import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { beforeEach, describe, it } from 'node:test';
-import type { AppResponse, ResponseObserver } from '../../lib/gateway/app-response.ts';
+import type { AppResponse, ResponseObserver } from '../../lib/gateway/observed-response.ts';
 import { createDump } from '../../lib/gateway/request-dump.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';

@@ -10,7 +10,7 @@ import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { systemClock } from '../../lib/clock.ts';
-import type { AppResponse } from '../../lib/gateway/app-response.ts';
+import type { AppResponse } from '../../lib/gateway/observed-response.ts';
 import { breakConnection } from '../../lib/gateway/own-response.ts';
 import { claimSocket, listen } from '../../lib/listener/listen.ts';
 import { get } from '../support/doors/gateway-fixture.ts';

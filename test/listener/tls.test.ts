@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
 import { systemClock } from '../../lib/clock.ts';
-import type { AppResponse } from '../../lib/gateway/app-response.ts';
+import type { AppResponse } from '../../lib/gateway/observed-response.ts';
 import { breakConnection } from '../../lib/gateway/own-response.ts';
 import { type ListenerOptions, listen } from '../../lib/listener/listen.ts';
 import { expiryOf, firstToEnd, loadTls } from '../../lib/listener/tls.ts';

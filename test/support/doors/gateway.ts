@@ -3,10 +3,10 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Clock, clockWith } from '../../../lib/clock.ts';
-import { AppResponse } from '../../../lib/gateway/app-response.ts';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions } from '../../../lib/gateway/deps.ts';
 import { createGateway } from '../../../lib/gateway/gateway.ts';
+import { AppResponse } from '../../../lib/gateway/observed-response.ts';
 import { createDump } from '../../../lib/gateway/request-dump.ts';
 import { connectUpstream } from '../../../lib/gateway-server.ts';
 import { listen } from '../../../lib/listener/listen.ts';

@@ -8,7 +8,7 @@ import { createServer, get, ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import { buffer, text } from 'node:stream/consumers';
 import { describe, it, type TestContext } from 'node:test';
-import { AppResponse } from '../../lib/gateway/app-response.ts';
+import { AppResponse } from '../../lib/gateway/observed-response.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { listening } from '../support/remote/loopback.ts';
 
