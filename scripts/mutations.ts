@@ -159,7 +159,7 @@ export const MUTATIONS: readonly Mutation[] = [
     'lib/attestation/tdx/revocation-checks.ts',
     '.filter((serial) => crl.revoked.has(serial))',
     '.filter(() => false)',
-    'test/attestation/tdx/collateral-checks.test.ts',
+    'test/attestation/tdx/signed-documents.test.ts',
     'verification of TCB info, QE identity and revocation lists refuses a revoked platform CA',
   ),
   row(

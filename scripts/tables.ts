@@ -75,7 +75,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   stream_idle_timeout: 'The response paused for too long.',
   resources_exhausted: 'A resource of this machine is used up.',
   too_many_uploads: 'Other request bodies fill the memory for them.',
-  too_many_responses: 'Other responses that are kept whole fill the memory for them.',
+  too_many_responses: 'Other responses fill the memory for them.',
   limits_unavailable: 'The store of the limits cannot be reached.',
   shutting_down: 'The proxy stops, and the response did not end within `--shutdown-grace`.',
   not_ready:

@@ -1,12 +1,12 @@
 /** Sends a client's requests for evidence, secrets, manifest and certificates, each by the given fetch. */
-import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
 import { type ControlCall, limitedControlCall } from '../network/call-limits.ts';
 import { toApplication, unreachable } from './errors.ts';
 import type { ClientConfig } from './read-options.ts';
 
 /** Errors about hosts that had never responded, and that could not be reached or were not trusted. */
 const unheard = new WeakSet<Error>();
-const NO_ANSWER: ReadonlySet<ErrorCode> = new Set(['upstream_unreachable', 'upstream_tls_untrusted']);
+const NO_ANSWER = /^(?:upstream_unreachable|upstream_tls_untrusted|response_malformed)$/; // the last: no HTTP
 
 /**
  * Whether an error is about a host that has never responded to this client. The error's causes count, too.
@@ -34,7 +34,7 @@ export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' |
     (host, thrown) => {
       // Later errors may quote the remedy of their cause, so this error gets the remedy for applications now.
       const error = toApplication(thrown instanceof PrivatemodeError ? thrown : unreachable(host, thrown));
-      if (NO_ANSWER.has(error.code) && !answered.has(host)) unheard.add(error);
+      if (NO_ANSWER.test(error.code) && !answered.has(host)) unheard.add(error);
       return error;
     },
     clock,

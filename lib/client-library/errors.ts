@@ -54,13 +54,12 @@ export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
  * browser does not tell a page why a fetch failed, so the message also names CORS in browsers.
  */
 export function unreachable(host: string, cause: unknown): PrivatemodeError {
-  const known = transportError(host, codedCause(cause) ?? cause);
+  const known = transportError(host, codedCause(cause) ?? (cause as Error | undefined)?.cause ?? cause);
   if (known instanceof PrivatemodeError) return known;
   const { location: page } = globalThis as { readonly location?: { readonly origin: string } };
-  const cors = page && `, or does not allow pages of ${page.origin} to ask it (CORS)`;
+  const cors = page ? `, or does not allow pages of ${page.origin} to ask it (CORS)` : '';
   const remedy =
     page &&
     'Check the network, and in the console of the browser whether CORS is the reason; "Runtimes" in the README of privatemode-ai says what to do then.';
-  const message = `${host} cannot be reached${cors ?? ''}`;
-  return new PrivatemodeError('upstream_unreachable', message, { cause, remedy });
+  return new PrivatemodeError('upstream_unreachable', `${host} cannot be reached${cors}`, { cause, remedy });
 }

@@ -107,8 +107,7 @@ async function exchange(asked: Asked, upload: Upload, session: Session, refuse: 
     async attempt(epoch) {
       // The service has denied this epoch's secret: this request tries whether the secret works again.
       const isTrial = session.current()?.secretId !== epoch.secretId;
-      const sent: FetchAttempt = await send(asked, epoch, body);
-      return Object.assign(sent, { isTrial });
+      return Object.assign((await send(asked, epoch, body)) as FetchAttempt, { isTrial });
     },
     errorIn(answer) {
       if (answer.cipher === undefined || !mayAskForRetry(answer.response.status)) return undefined;
@@ -121,7 +120,9 @@ async function exchange(asked: Asked, upload: Upload, session: Session, refuse: 
   });
   request.signal.throwIfAborted();
   const onAuthentic = (): void => {
-    if (upstream.isTrial && upstream.cipher?.hasOpened) session.authenticated(upstream.epoch.secretId);
+    if (!upstream.isTrial || !upstream.cipher?.hasOpened) return;
+    upstream.isTrial = false; // the service may deny the secret again while the response runs
+    session.authenticated(upstream.epoch.secretId);
   };
   const facts = body ?? NOTHING_ASKED;
   return respond(upstream, { ...asked, facts, translator, onAuthentic, refuse });

@@ -26,8 +26,8 @@ export interface SentAttempt {
   readonly epoch: Epoch;
   /** The cipher of the attempt, or undefined if the endpoint has no encryption. */
   readonly cipher: RequestCipher | undefined;
-  /** Whether the attempt's secret is not in force. An authentic response shows that the service knows it. */
-  readonly isTrial: boolean;
+  /** Whether to tell the session of an authentic response: this shows that the service knows the secret. */
+  isTrial: boolean;
   /** The body of the response, if it was read to decide about a retry. */
   errorBody: Buffer | undefined;
 }
@@ -150,8 +150,11 @@ export class Exchange {
 
   decrypted(bytes: number): void {
     this.stats.firstChunkAt ??= performance.now();
-    const { cipher, epoch, isTrial } = this.attempt as SentAttempt;
-    if (isTrial && cipher?.hasOpened) this.deps.session.authenticated(epoch.secretId);
+    const attempt = this.attempt as SentAttempt;
+    if (attempt.isTrial && attempt.cipher?.hasOpened) {
+      attempt.isTrial = false; // the service may deny the secret again while the response runs
+      this.deps.session.authenticated(attempt.epoch.secretId);
+    }
     this.stats.bytes.toClient += bytes;
   }
 

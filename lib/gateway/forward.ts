@@ -124,7 +124,7 @@ function askedBy(exchange: ForwardedExchange, body: ParsedBody | undefined): Req
   if (translator !== undefined) {
     exchange.toolsLeftOut = translator.leftOut();
     Object.assign(exchange.headers, leftOutHeader(exchange.toolsLeftOut));
-    exchange.responseRoom.growTo(translator.held()); // the response repeats parts of the request
+    exchange.responseRoom.resize(translator.held()); // the response repeats parts of the request
   }
   return { streaming, choices, format, usage };
 }
@@ -163,7 +163,7 @@ function sendAttempt(exchange: ForwardedExchange, epoch: Epoch, salted?: SaltedB
     headers,
     body: sealed?.body,
     sent: () => {
-      stats.sentAt = performance.now(); // of the last attempt: what passes before is the time of the proxy
+      stats.sentAt = performance.now(); // of the last attempt: the time before it counts for the proxy
     },
     fresh: retry?.fresh === true,
     deadline: exchange.deadline,

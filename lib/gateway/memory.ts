@@ -29,31 +29,43 @@ export class Room {
     this.#budget = budget;
   }
 
-  /** Returns the growth: `wish`, or what is left of it, at least `bytes`. Throws the codes of REFUSALS. */
+  /**
+   * Returns the growth: `wish` if large bodies leave room, else `bytes`, or a MiB for a large body, which
+   * smaller steps would copy too often. Throws the codes of REFUSALS.
+   */
   grow(bytes: number, wish = bytes): number {
     if (this.#isOver) return bytes; // the client has left, and what still runs for it ends soon
     const { of, limit, used } = this.#budget;
     const [tooMany, tooLarge, others, one] = REFUSALS[of];
-    const forLarge = limit * FOR_LARGE;
+    const forLarge = Math.floor(limit * FOR_LARGE);
     const all = this.#bytes + bytes;
     if (all > limit)
-      throw new PrivatemodeError(tooLarge, `the ${one} is larger than ${limit} bytes (--max-buffered-bytes)`);
+      throw new PrivatemodeError(
+        tooLarge,
+        `the ${one} takes more than ${limit} bytes (--max-buffered-bytes)`,
+      );
     const isAlone = used.bufferedBytes === this.#bytes;
-    if (used.bufferedBytes + bytes > (isAlone || all <= SMALL ? limit : forLarge)) {
+    const most = isAlone || all <= SMALL ? limit : forLarge;
+    if (used.bufferedBytes + bytes > most) {
       // The pause is random, so that clients do not all come back in the same second.
       const message = `other ${others} use all the memory reserved for them`;
       throw new PrivatemodeError(tooMany, message, { retryAfter: randomInt(2, 6) });
     }
-    const most = used.bufferedBytes + bytes <= forLarge ? forLarge : limit;
-    const taken = Math.min(wish, most - used.bufferedBytes);
+    const step = Math.max(bytes, Math.min(wish, all <= SMALL ? 0 : SMALL));
+    const hasRoom = used.bufferedBytes + wish <= forLarge;
+    const taken = hasRoom ? wish : Math.min(step, most - used.bufferedBytes);
     used.bufferedBytes += taken;
     this.#bytes += taken;
     return taken;
   }
 
-  /** Grows to this many bytes, unless the room is already as large. Throws what `grow` throws. */
-  growTo(bytes: number): void {
+  /** Grows or shrinks to this many bytes. Throws what `grow` throws. */
+  resize(bytes: number): void {
     if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
+    else if (!this.#isOver) {
+      this.#budget.used.bufferedBytes -= this.#bytes - bytes;
+      this.#bytes = bytes;
+    }
   }
 
   /** Gives all bytes back. Growth after this is not counted. */

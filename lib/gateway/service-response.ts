@@ -145,7 +145,7 @@ async function respondStream(exchange: ForwardedExchange, asked: RequestFacts, r
     idleTimeout: deps.settings.streamIdleTimeout,
     heard: (bytes) => {
       stats.bytes.fromRemote += bytes;
-      exchange.responseRoom.growTo(decrypter.held + (translator?.held() ?? 0));
+      exchange.responseRoom.resize(decrypter.held + (translator?.held() ?? 0));
     },
     decrypted: (bytes) => exchange.decrypted(bytes),
     failed: (failure) => {

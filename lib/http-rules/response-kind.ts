@@ -50,8 +50,8 @@ function remedyAt(status: number): string {
 
 /**
  * Replaces an error of the service that is neither marked plain nor decrypted. Status, Retry-After and rate
- * limits stay, because clients act on them. `opened`: part of the text was authentic, so somebody changed the
- * rest. If no part was authentic, the error may be a gateway's, and tampering is not mentioned
+ * limits stay, because clients act on them. `opened`: the text had encrypted messages, so somebody changed
+ * it. Without such messages, the error may be a gateway's, and tampering is not mentioned
  * (docs/protocol/inference.md 6.1).
  */
 export class ForeignError extends PrivatemodeError {

@@ -6,7 +6,7 @@ import type { Times } from '../times.ts';
 type Row = readonly [codes: RegExp, code: ErrorCode, text: string];
 const HTTP2_ONLY = 'offers HTTP/2 only, and this program speaks HTTP/1.1';
 const NOTHING_LEFT = 'cannot be connected to: no file descriptor or local port is left';
-// The agent pi asks again only after words that it knows, such as "connection lost" and "ended without".
+// The agent pi asks again only after words that it knows, such as "connection lost".
 const BROKEN_OFF = 'connection lost: the service broke off in the middle of the answer';
 const CLOSED = 'the service closed the connection while the request was sent';
 

@@ -79,7 +79,7 @@ const ROWS = {
   ),
   limits_store_away: critical(
     'The store of the limits cannot be used for now',
-    'If it lasts, check the store of the limits (--limits-store): does it run, and does this machine reach it, may its user write? The proxy reconnects by itself; another URL needs a restart.',
+    'If it lasts, check the store of the limits (--limits-store): does it run, does this machine reach it, and may its user write? The proxy reconnects by itself; another URL needs a restart.',
   ),
   counts_waiting: warning(
     'The counts of the limits hold, but a restart would forget some',

@@ -93,6 +93,7 @@ export class EventDecrypter implements Decrypter {
     return this.sink?.take(delivered) ?? Buffer.from(delivered, 'latin1');
   }
 
+  /** The failures here say "ended without": by these words the agent pi knows that it may ask again. */
   end(): void {
     if (!this.finished && !this.modelError) {
       this.failure = new PrivatemodeError('stream_unfinished', 'the stream ended without its last event');

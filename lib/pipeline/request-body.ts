@@ -74,7 +74,7 @@ function* readJson(body: Buffer, rules: BodyRules, rename: Rename): Generator<un
 
 const mayHoldUrl = (member: Member): boolean => member.mayHoldUrl;
 const mayBeHosted = (_: Member, bytes: Buffer): boolean =>
-  // `\u00` begins the escape of a letter. To search a long text for it takes as long as to read the text.
+  // `\u00` begins the escape of a letter. Longer bytes are refused, or searched element by element.
   bytes.length > LONGEST || bytes.includes('web_search_') || bytes.includes('\\u00');
 
 /** Refuses web search, which the service lacks: the service would report only that a member is missing. */

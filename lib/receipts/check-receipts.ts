@@ -67,7 +67,7 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
     if (signer === undefined)
       return fail(
         at,
-        'is no beginning that its own key signed: was the beginning moved away while the proxy ran?',
+        'is not signed with the key that it names: was the beginning of the file moved away while the proxy ran?',
       );
     const name = nameOf(signer);
     if (given.size > 0 && !given.has(name)) return fail(at, `names the key ${name}, which was not given`);

@@ -22,7 +22,7 @@ const row = (tone: Tone, title: string, meaning = 'No request leaves this machin
 });
 
 const DENIED =
-  'The service has forgotten the secret, perhaps by a restart. It is verified anew, and requests wait.';
+  'The service says that it does not know the secret, perhaps after a restart. It is verified anew. One request at a time tries the secret, the others wait.';
 
 export const STANDINGS = {
   ended: row('plain', 'Stopping', 'The proxy is shutting down. It takes requests until its port closes.'),

@@ -3,9 +3,11 @@
  * test/network/call-limits.test.ts.
  */
 import assert from 'node:assert/strict';
+import { createServer } from 'node:net';
 import { describe, it } from 'node:test';
-import { createControlCall } from '../../lib/client-library/control-call.ts';
+import { createControlCall, isUnheard } from '../../lib/client-library/control-call.ts';
 import { systemClock } from '../../lib/clock.ts';
+import { opened } from '../support/remote/loopback.ts';
 
 /** Asks a fetch that gives this response; also what that fetch was asked with. */
 function ask(response: () => Response) {
@@ -38,6 +40,15 @@ describe('the control path of the library', () => {
         ['manual', 'omit', 'no-store', 'no-referrer'],
       );
     }
+  });
+
+  it('says of bytes that are no HTTP what they are, as of a host that has not answered', async (t) => {
+    const { port, close } = await opened(createServer((socket) => socket.end('hi there\r\n\r\n')));
+    t.after(close);
+    const call = createControlCall({ clock: systemClock, fetch });
+    const url = `http://127.0.0.1:${port}/`;
+    const error = await call({ method: 'GET', url, maxBytes: 10, timeout: 2_000 }).catch((thrown) => thrown);
+    assert.deepEqual([error.code, isUnheard(error)], ['response_malformed', true]);
   });
 
   it('leaves a response that is longer than maxBytes without reading on', async () => {

@@ -69,10 +69,11 @@ it('a response whose secret is denied ends the denial only if it authenticates, 
   upstream.on(async (scripted) => {
     const answers = sealedAnswers(await scripted.body());
     await scripted.write(STREAM_HEAD + chunked(': hi\n\n'));
-    await scripted.write(chunked(answers.chunk('x', 'stop') + DONE) + LAST_CHUNK);
+    for (const text of ['x', 'y']) await scripted.write(chunked(answers.chunk(text)));
+    await scripted.write(chunked(answers.chunk('z', 'stop') + DONE) + LAST_CHUNK);
   });
   await ask(streaming);
-  assert.equal(known[0], EPOCH.secretId);
+  assert.deepEqual(known, [EPOCH.secretId]); // once, because the service may deny it again meanwhile
 });
 
 const ANSWERING = saying(completion);

@@ -20,25 +20,24 @@ function scene() {
 }
 
 describe('the log line that says ready', () => {
-  const READY = {
-    level: 'INFO',
-    msg: 'Ready: the remote is verified. Base URLs for clients:',
-    openai: 'http://127.0.0.1:8080/v1',
-    anthropic: 'http://127.0.0.1:8080',
-  };
+  const msg = 'Ready: the remote is verified. Base URLs for clients:';
   const withoutTime = ({ time: _, ...rest }: Record<string, unknown>): object => rest;
 
-  it('comes once, when the remote is verified and the port is open, in either order', () => {
+  it('comes once, when the remote is verified and the port is open, in either order, with an address that clients reach', () => {
     for (const isVerifiedFirst of [true, false]) {
       const { lines, report } = scene();
       const verify = (): void => [STEP, EPOCH].forEach(report.observe);
-      const listen = (): void => report.listening('http://0.0.0.0:8080', { awaitsKey: false });
+      const [all, reached] = isVerifiedFirst ? ['0.0.0.0', '127.0.0.1'] : ['[::]', '[::1]'];
+      const listen = (): void => report.listening(`http://${all}:8080`, { awaitsKey: false });
+      const anthropic = `http://${reached}:8080`;
       if (isVerifiedFirst) verify();
       else listen();
       assert.deepEqual(lines, []);
       if (isVerifiedFirst) listen();
       verify();
-      assert.deepEqual(lines.map(withoutTime), [READY]);
+      assert.deepEqual(lines.map(withoutTime), [
+        { level: 'INFO', msg, openai: `${anthropic}/v1`, anthropic },
+      ]);
       report.close();
     }
   });

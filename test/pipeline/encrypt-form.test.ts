@@ -215,6 +215,18 @@ describe('a form is refused with a 400', () => {
     assert.equal(prepareForm(`\r\n${formText(FORM)}`).model, 'm');
   });
 
+  it('for a head, or blanks behind a boundary, of more than 16 KiB', () => {
+    const rest = 'Content-Disposition: form-data; name="model"\r\n';
+    const form = (blanks: number, head: string) =>
+      prepareForm(`--${BOUNDARY}${' '.repeat(blanks)}\r\n${rest}${head}\r\nm\r\n--${BOUNDARY}--`);
+    const header = (bytes: number) => `X: ${'x'.repeat(bytes - 5)}\r\n`;
+    const left = 16_384 - rest.length;
+    assert.equal(form(16_384, '').model, 'm');
+    assert.equal(form(0, header(left)).model, 'm');
+    assert.throws(() => form(16_385, ''), { code: 'invalid_multipart' });
+    assert.throws(() => form(0, header(left + 1)), { code: 'invalid_multipart' });
+  });
+
   it('for more than 100 parts', () => {
     const many = (count: number) => Array.from({ length: count }, (_, i) => field(`k${i}`, 'x'));
     assert.equal(prepareParts([field('model', 'm'), ...many(99)]).model, 'm');

@@ -69,7 +69,8 @@ const failing = async (options: CheckOptions = {}): Promise<readonly string[]> =
 const UNSIGNED = 'is not signed by its instance with the key of its chain';
 const BREAK = 'does not follow the line before: a line is missing, changed or moved';
 const NO_EPOCH = 'was sent under an epoch that no line before it names';
-const FIRST = 'is no beginning that its own key signed: was the beginning moved away while the proxy ran?';
+const FIRST =
+  'is not signed with the key that it names: was the beginning of the file moved away while the proxy ran?';
 
 describe('a receipt', () => {
   it('is one line of JSON with the hash of the line before, and the signature last; the first line has the key', async () => {

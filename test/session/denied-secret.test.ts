@@ -53,7 +53,7 @@ describe('a denied secret', () => {
     const scene = await verified();
     const seen = deny(scene, scene.secretId);
     assert.deepEqual(views(scene), [false, 'starting', undefined]);
-    assert.match(scene.session.standing().meaning, /^The service has forgotten the secret/);
+    assert.match(scene.session.standing().meaning, /^The service says that it does not know the secret/);
     await settle();
     assert.notEqual(seen.secretId, scene.secretId);
     assert.deepEqual(views(scene), [true, 'verified', undefined]);
@@ -222,7 +222,7 @@ describe('a denied secret where clients bring the keys', () => {
         [scene.session.current(), state, ready, error],
         [undefined, 'awaiting-key', true, undefined],
       );
-      assert.match(meaning, /^The service has forgotten the secret/);
+      assert.match(meaning, /^The service says that it does not know the secret/);
       const [tried, waiting] = [ask(scene), ask(scene)];
       await settle();
       const keyless = { code: 'api_key_missing' };

@@ -43,12 +43,12 @@ describe('the state of the proxy', () => {
             assert.deepEqual([none.state, none.verified], [wanted, false]);
             assert.equal(none.ready, !hasKey, 'a probe keeps no first key away');
             assert.equal(none.awaitsKey, !hasKey);
-            assert.doesNotMatch(none.meaning, /has forgotten the secret/);
+            assert.doesNotMatch(none.meaning, /does not know the secret/);
           }
           const held = standingOf({ ...known, term: TERM, isDenied }, NOW);
           const good = heard === 'nothing' ? 'verified' : 'not-renewable';
           assert.deepEqual([held.state, held.verified], isDenied ? [wanted, false] : [good, true]);
-          assert.equal(/^The service has forgotten the secret/.test(held.meaning), isDenied);
+          assert.equal(/^The service says that it does not know the secret/.test(held.meaning), isDenied);
           const ended = standingOf({ ...known, term: TERM, isDenied, isEnding: true }, NOW);
           assert.deepEqual([ended.state, ended.ready, ended.verified], ['ended', false, false]);
           assert.match(ended.meaning, /takes requests until its port closes/);

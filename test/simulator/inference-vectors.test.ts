@@ -187,6 +187,11 @@ describe('the simulator, tested with ocsp-headers.json,', () => {
 });
 
 it('the simulator leaves in clear, in requests and responses, only the members that the protocol lists', () => {
+  const names = 'chat completions messages embeddings transcriptions unstructured models model'.split(' ');
+  assert.deepEqual(
+    ENDPOINTS.map(({ name }) => name),
+    names,
+  );
   for (const { name, path, plainRequest: request, plainResponse: response } of ENDPOINTS) {
     const listed = Object.values(LITERAL).find((each) => path.test(each.path))?.plain;
     assert.deepEqual({ request, response }, listed ?? { request: new Set(), response: new Set() }, name);

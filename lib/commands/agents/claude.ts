@@ -1,6 +1,6 @@
 /**
- * How `run` starts Claude Code: with settings on the command line, and with the same settings as variables.
- * Settings on the command line win over Claude Code's files.
+ * How `run` starts Claude Code: with settings on the command line, and with the same settings as variables,
+ * the key as a variable only. Settings on the command line win over Claude Code's files.
  */
 import { type Agent, literal, type Place } from './agent.ts';
 

@@ -3,7 +3,6 @@
  * secret. All literal, so that the same bytes go in every time. One for each kind of bytes: of endpoint, of
  * framing, of headers, of refusal and of end.
  */
-
 import { ENDPOINTS, PLAIN_MEMBERS, plainOf } from '../remote/endpoints.ts';
 import { EXCHANGE } from '../remote/exchange-fixture.ts';
 import { formBody } from '../remote/forms.ts';

@@ -1,5 +1,4 @@
 /** The server's side of one request: answers sealed for the nonce it came with, by the literal envelope. */
-
 import { PLAIN_MEMBERS } from './endpoints.ts';
 import { EXCHANGE } from './exchange-fixture.ts';
 import { type LiteralExchange, literalUnsealObject } from './literal-envelope.ts';
