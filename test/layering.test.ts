@@ -42,6 +42,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'clock',
     'errors',
     'version',
+    'config',
     'files',
     'observe',
     'api',

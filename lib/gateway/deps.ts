@@ -2,6 +2,7 @@
 import type { Clients } from '../access/clients.ts';
 import type { AliasTable } from '../api/model-names.ts';
 import type { Clock } from '../clock.ts';
+import type { Config } from '../config/config.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
 import type { Upstream } from '../network/upstream.ts';
 import type { Counters } from '../observe/counters.ts';
@@ -9,7 +10,6 @@ import type { Logger } from '../observe/log.ts';
 import type { OwnKeys } from '../observe/own-key.ts';
 import type { ServiceWatch } from '../observe/service-watch.ts';
 import type { Finished } from '../observe/status-report.ts';
-import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
 import type { ReceiptLog } from '../receipts/receipt-log.ts';
 import type { Translator } from '../responses-api/translator.ts';
 import type { Session } from '../session/session.ts';
@@ -17,24 +17,13 @@ import type { CorsPolicy } from './cors.ts';
 import type { MemoryBudget } from './memory.ts';
 import type { Dump } from './request-dump.ts';
 
-/** The settings that an exchange needs; the names and units are those of `Config`. */
-export interface GatewayOptions {
-  readonly apiKeyFallback: FallbackMode;
-  readonly maxBodyBytes: number;
-  readonly streamIdleTimeout: number;
-  readonly streamKeepalive: number;
-  readonly protocolVersion: string;
-  readonly gpuOcspAllowUnknown: boolean;
-  readonly gpuOcspRevokedGracePeriod: number; // the grace period in hours
-}
-
 type Text = () => string | undefined;
 
 /** An optional member is undefined if no flag asks for it. */
 export interface GatewayDeps {
   readonly session: Session;
   readonly upstream: Upstream;
-  readonly settings: GatewayOptions;
+  readonly settings: Readonly<Config>;
   readonly clock: Clock;
   /** The configured key. Each use reads it anew: a key file may change. `origin`: where the key is from. */
   readonly key: { readonly value: Text; readonly origin?: Text | undefined };

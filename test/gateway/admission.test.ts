@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import type { Config } from '../../lib/config/config.ts';
 import { admit, checkHead, refuseForeignPage } from '../../lib/gateway/admission.ts';
 import {
   type CorsPolicy,
@@ -12,7 +13,6 @@ import {
   preflightHeaders,
   saysBrowser,
 } from '../../lib/gateway/cors.ts';
-import type { GatewayOptions } from '../../lib/gateway/deps.ts';
 import { refused } from '../support/doors/config.ts';
 import {
   answerTo,
@@ -178,7 +178,7 @@ it('a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, an
     // A page that tells neither, and that its browser lets pass for a program, is known by nothing.
     const isSilent = !('origin' in page || 'sec-fetch-site' in page);
     const poses = isSilent && set['user-agent'] !== undefined;
-    const settings = { apiKeyFallback: fallback } as GatewayOptions;
+    const settings = { apiKeyFallback: fallback } as Config;
     const deps = { cors: () => OFF, key: { value: () => configuredKey }, settings };
     const { decision } = admit(deps, req as IncomingMessage);
     const refused = decision.kind === 'refusal' && decision.error.code === 'origin_forbidden';

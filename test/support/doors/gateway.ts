@@ -3,8 +3,9 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Clock, clockWith } from '../../../lib/clock.ts';
+import type { Config } from '../../../lib/config/config.ts';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
-import type { GatewayDeps, GatewayOptions } from '../../../lib/gateway/deps.ts';
+import type { GatewayDeps } from '../../../lib/gateway/deps.ts';
 import { createGateway } from '../../../lib/gateway/gateway.ts';
 import { AppResponse } from '../../../lib/gateway/observed-response.ts';
 import { createDump } from '../../../lib/gateway/request-dump.ts';
@@ -23,6 +24,7 @@ import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { EXCHANGE } from '../remote/exchange-fixture.ts';
 import { standing } from '../remote/standing.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
+import { configOf } from './config.ts';
 
 export const EPOCH: Epoch = {
   secretId: EXCHANGE.id,
@@ -76,18 +78,14 @@ export function fakeSession(overrides: Partial<Session> = {}) {
 
 export type FakeSession = ReturnType<typeof fakeSession>;
 
-const SETTINGS = {
-  protocolVersion: 'v1.40.0',
-  apiKeyFallback: 'always' as GatewayOptions['apiKeyFallback'],
-  gpuOcspAllowUnknown: true,
-  gpuOcspRevokedGracePeriod: 48,
+/** The defaults of all flags, but for those that take long here. */
+const SETTINGS: Config & { readonly warmConnections: number } = {
+  ...configOf(),
   maxBodyBytes: 1024 * 1024,
   maxBufferedBytes: 1024 * 1024 * 1024,
   streamIdleTimeout: 60_000,
-  streamKeepalive: 0,
   firstByteTimeout: 60_000,
   warmConnections: 0,
-  dumpRequests: false,
 };
 
 /** Many handshakes run at once here, and uploads pause. */
