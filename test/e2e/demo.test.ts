@@ -52,7 +52,7 @@ describe('npm run demo', { timeout: 600_000 }, () => {
     const watched =
       /^We watched the wire of the simulated service: your prompt was readable in 0 of 2 requests\.$/m;
     assert.match(stdout, watched);
-    assert.match(stdout, /^ {2}! Hardware +40 checks +NOT genuine AMD or Intel hardware/m);
+    assert.match(stdout, /^ {2}! Hardware +\d+ checks +NOT genuine AMD or Intel hardware/m);
     assert.deepEqual(readdirSync(temporary), []);
   });
 
