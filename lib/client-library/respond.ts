@@ -10,7 +10,6 @@ import { decryptBody, MAX_BODY_BYTES } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import type { Decrypter, RequestFacts } from '../pipeline/decrypter.ts';
 import type { Translator } from '../responses-api/translator.ts';
-import { isRedirect } from './control-call.ts';
 import { toApplication } from './errors.ts';
 import { ResponseBody } from './response-body.ts';
 import type { Asked, FetchAttempt } from './send.ts';
@@ -43,7 +42,7 @@ export async function respond(attempt: FetchAttempt, asking: Asking): Promise<Re
   const { response, epoch, errorBody } = attempt;
   const { config, requestId, facts, translator, onAuthentic, refuse } = asking;
   const { endpoint, format } = asking.match;
-  const status = isRedirect(response) ? 302 : response.status;
+  const status = response.status || 302; // a browser shows a redirect as status 0
   const isError = status >= 400;
   const head = Object.fromEntries(response.headers);
   if (CHOOSES_ENCODING) delete head['content-encoding'];

@@ -2,6 +2,7 @@
 import { Deadline } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { brokenOff, stalled } from '../network/transport-errors.ts';
+import { Crumbs } from '../pipeline/crumbs.ts';
 import { runtimeLimit } from './errors.ts';
 import type { ClientConfig } from './read-options.ts';
 import type { FetchAttempt } from './send.ts';
@@ -49,17 +50,22 @@ export class ResponseBody {
     }
   }
 
-  /** Reads all bytes that are left. Throws what `next` throws, and response_too_large above `most` bytes. */
+  /** Returns the bytes that are left. Throws as `next` and Crumbs do, and response_too_large above `most`. */
   async all(most: number): Promise<Buffer> {
     const chunks: Uint8Array[] = [];
+    const crumbs = new Crumbs();
     let size = 0;
-    for (let chunk = await this.next(); chunk !== undefined; chunk = await this.next()) {
-      size += chunk.length;
-      if (size > most) {
-        this.leave();
-        throw new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
+    try {
+      for (let chunk = await this.next(); chunk !== undefined; chunk = await this.next()) {
+        crumbs.count(chunk);
+        size += chunk.length;
+        if (size > most)
+          throw new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
+        chunks.push(chunk);
       }
-      chunks.push(chunk);
+    } catch (thrown) {
+      this.leave();
+      throw thrown;
     }
     return Buffer.concat(chunks);
   }

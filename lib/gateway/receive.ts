@@ -2,6 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { PrivatemodeError } from '../errors.ts';
 import { brokenOff, stalled } from '../network/transport-errors.ts';
+import { Crumbs } from '../pipeline/crumbs.ts';
 import type { BodyReader } from '../pipeline/request-body.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 import { CollectedBody } from './memory.ts';
@@ -80,14 +81,13 @@ function collect(exchange: Exchange, source: IncomingMessage, most: number): Pro
       if (!isRequest) source.destroy();
       reject(failure);
     };
-    let crumbs = 0;
+    const crumbs = new Crumbs(isRequest ? 'upload_too_slow' : undefined);
     const take = (chunk: Uint8Array): void => {
       stats.bytes[isRequest ? 'fromClient' : 'fromRemote'] += chunk.length;
       if (isRequest) bodies?.request.update(chunk);
       else deadline.refresh();
-      if (chunk.length < CRUMB) crumbs += 1;
       try {
-        if (crumbs > MOST_CRUMBS) throw inCrumbs(isRequest);
+        crumbs.count(chunk);
         if (body.length + chunk.length > most) throw tooLarge(isRequest, most);
         body.push(chunk);
       } catch (thrown) {
@@ -102,15 +102,6 @@ function collect(exchange: Exchange, source: IncomingMessage, most: number): Pro
     else exchange.interruptBy(settle);
   });
 }
-
-/** A chunk of a few bytes costs as much as one of 64 KiB. A body of tiny chunks would delay everybody. */
-const CRUMB = 64; // bytes; a shorter chunk is a crumb
-const MOST_CRUMBS = 10_000;
-const inCrumbs = (isRequest: boolean): PrivatemodeError =>
-  new PrivatemodeError(
-    isRequest ? 'upload_too_slow' : 'response_malformed',
-    `more than ${MOST_CRUMBS} chunks of the body have less than ${CRUMB} bytes`,
-  );
 
 const tooLarge = (isRequest: boolean, most: number): PrivatemodeError =>
   isRequest

@@ -3,6 +3,7 @@ import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { overflowError } from './context-overflow.ts';
+import { Crumbs } from './crumbs.ts';
 import type { Decrypter, EventSink, Opener, RequestFacts } from './decrypter.ts';
 import { jsonOf, type Members, malformed, notAuthentic, own, tokenUsage } from './decrypter.ts';
 import { blocksOrder, type EventOrder } from './event-order.ts';
@@ -10,7 +11,7 @@ import { fitsRow, type GrammarRow, grammarOf, hasNames, type ResponseGrammar } f
 import { objectText, type SealedObject } from './sealed-json.ts';
 
 const MAX_BYTES = 32 * 1024 * 1024; // a larger event is refused, because events are held in memory
-const NOT_LARGE = 64 * 1024;
+const NOT_LARGE = 16 * 1024;
 
 /**
  * Parses each event, opens and checks its messages, and writes the event anew from what was understood.
@@ -45,6 +46,7 @@ export class EventDecrypter implements Decrypter {
   #complete = false; // whether the response is complete, so that its last event may come
   #delivered = ''; // what the current chunk has delivered so far; each character is one byte
   #unended = 0; // bytes on the wire since the last complete event
+  readonly #crumbs = new Crumbs();
   #events = 0;
   #usage: unknown; // the last `usage` that the service sent as a plain member
   #startUsage: unknown; // the `usage` in the event message_start
@@ -66,7 +68,7 @@ export class EventDecrypter implements Decrypter {
 
   /** Bytes of memory, at most, of a large event without an end: its lines are strings of their own. */
   get held(): number {
-    return this.#unended > NOT_LARGE ? 10 * this.#unended : 0;
+    return this.#unended > NOT_LARGE ? 12 * this.#unended : 0;
   }
 
   /** The latest token counts. If the client leaves early, the counts cover the tokens of one choice only. */
@@ -77,6 +79,7 @@ export class EventDecrypter implements Decrypter {
   feed(chunk: Uint8Array): Uint8Array {
     if (this.finished) return Buffer.alloc(0);
     try {
+      this.#crumbs.count(chunk);
       this.#unended += chunk.length;
       this.#parser.feed(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString('latin1'));
       // The limit of the parser counts only the data of lines, but lines without data also cost time.
@@ -165,6 +168,7 @@ export class EventDecrypter implements Decrypter {
    */
   #open(type: string, row: GrammarRow, { layout: { names, sealed }, values }: SealedObject): unknown {
     const opened = this.#cipher.open(sealed.map((at) => values[at]!));
+    this.#crumbs.reset();
     let content: unknown;
     let index: unknown;
     for (let k = 0; k < sealed.length; k++) {

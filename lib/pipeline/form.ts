@@ -69,10 +69,10 @@ function find(form: Buffer, bytes: string | Buffer, from: number, to: number): n
 export function readForm(form: Buffer, boundary: string): FormPart[] {
   const parts: FormPart[] = [];
   const delimiter = Buffer.from(`\r\n--${boundary}`);
-  const first = find(form, delimiter.subarray(2), 0, form.length);
+  const first = form.subarray(0, MAX_HEAD_BYTES + delimiter.length).indexOf(delimiter.subarray(2));
   // Only line ends may come before the first part: other bytes could be a part that lost its boundary.
-  if (first > MAX_HEAD_BYTES || /[^\r\n]/.test(form.toString('latin1', 0, first))) {
-    throw invalid('there is text before the first part of the form');
+  if (first < 0 || /[^\r\n]/.test(form.toString('latin1', 0, first))) {
+    throw invalid('the form does not begin with its boundary');
   }
   let at = first + delimiter.length - 2;
   // The delimiter behind the last part is followed by `--`. Only blanks may follow any other delimiter.

@@ -131,13 +131,17 @@ async function check(directory: string, { since = '', publicKeyFiles = [], stric
   }
 }
 
+/** The most bytes of a manifest or a record that is read. */
+const LONGEST = 64 * 1024 * 1024;
+
 /** Name of each JSON file in a directory → its SHA-256. Empty if the directory does not exist. */
 async function digestsIn(directory: string): Promise<Map<string, string>> {
   const digests = new Map<string, string>();
   for (const name of (await unless('ENOENT', readdir(directory))) ?? []) {
     if (!name.endsWith('.json')) continue;
     await using file = await unless('ENOENT', openToRead(join(directory, name))); // old records are removed
-    if (file !== undefined) digests.set(name, receipts.sha256(await file.readFile()));
+    const found = await file?.stat();
+    if (found?.isFile() && found.size <= LONGEST) digests.set(name, receipts.sha256(await file!.readFile()));
   }
   return digests;
 }

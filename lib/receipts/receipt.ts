@@ -92,13 +92,21 @@ export function readLine(line: string, key: KeyObject): ReceiptLine | undefined 
   return verify(null, signed, key, Buffer.from(found[1] as string, 'base64')) ? parseLine(line) : undefined;
 }
 
+/** Whether a line has the members that the check of receipts uses: anybody may have signed it. */
+function hasContent(line: ReceiptLine): boolean {
+  if (line.type === 'opened') return Object.values(line.found).every((digest) => typeof digest === 'string');
+  if (line.type === 'lost') return Number.isSafeInteger(line.count);
+  if (line.type !== 'epoch') return true;
+  return typeof line.manifestSha256 === 'string' && (line.record === null || typeof line.record === 'string');
+}
+
 /** The members of a line, or undefined if the line is no receipt. Checks no signature and not all members. */
 export function parseLine(line: string): ReceiptLine | undefined {
   try {
     const members = JSON.parse(line) as ReceiptLine;
     const { v, type, seq, time } = members;
     const isReceipt = v === 2 && TYPES.has(type) && Number.isSafeInteger(seq) && typeof time === 'string';
-    return isReceipt ? members : undefined;
+    return isReceipt && hasContent(members) ? members : undefined;
   } catch {
     return undefined;
   }

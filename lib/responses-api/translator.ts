@@ -20,6 +20,7 @@ const HOSTED =
 export function createTranslator(requestId: string) {
   let request: Omit<TranslatedRequest, 'chat'> | undefined; // kept until the response has ended
   let stream: ChatTranslation | undefined;
+  let echoBytes = 0; // the length of what the response repeats of the request
 
   return {
     /**
@@ -32,6 +33,7 @@ export function createTranslator(requestId: string) {
         on.hold?.(COPIES.request * bytes.length);
         const passOn = ({ chat: text, ...asked }: TranslatedRequest) => {
           request = asked;
+          echoBytes = Buffer.byteLength(asked.context.echo);
           return chat(text, on);
         };
         const translated = inTurns(translateRequest(bytes), on.pause);
@@ -44,8 +46,7 @@ export function createTranslator(requestId: string) {
       return [...new Set(words)].join(', ') || undefined;
     },
     /** How many bytes the response holds until its end: repeated members of the request and its own text. */
-    held: (): number =>
-      COPIES.echo * Buffer.byteLength(request!.context.echo) + COPIES.text * (stream?.size ?? 0),
+    held: (): number => COPIES.echo * echoBytes + COPIES.text * (stream?.size ?? 0),
     /** Returns the sink that writes the events of a Response in place of chat completion events. */
     stream(): EventSink {
       stream = new ChatTranslation(request!.context);

@@ -95,6 +95,12 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.equal(upstream.requests.length, 1);
   });
 
+  it('fails with response_malformed if its body comes in more than 10,000 chunks of a few bytes', async () => {
+    const head = `HTTP/1.1 400 No\r\n${PLAIN}Transfer-Encoding: chunked\r\n\r\n`;
+    const response = await ask(answers(`${head}${'1\r\nx\r\n'.repeat(10_001)}0\r\n\r\n`));
+    assert.equal(await codeOf(response), 'response_malformed');
+  });
+
   it('fails with response_too_large if an unencrypted error is longer than 1 MiB', async () => {
     const long = 'x'.repeat(1024 * 1024 + 1);
     const response = await ask(

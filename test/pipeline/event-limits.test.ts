@@ -54,15 +54,27 @@ function inUse(): number {
 }
 
 it('an event without an end takes no more memory than it says, however short its lines', () => {
-  const chunk = Buffer.from('data:a\n'.repeat(8192));
-  const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED);
-  opener.feed(chunk);
-  assert.equal(opener.held, 0); // 56 KiB: it is not large
-  const before = inUse();
-  for (let k = 1; k < 100; k++) opener.feed(chunk);
-  const kept = inUse() - before;
-  assert.equal(opener.failure, undefined);
-  assert.ok(kept > MIB && kept < opener.held, `${kept} of ${opener.held}`);
+  for (const line of ['data:a\n', 'data:ab\r', 'data:\n']) {
+    const chunk = Buffer.from(line.repeat(2048));
+    const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED);
+    opener.feed(chunk);
+    assert.equal(opener.held, 0); // up to 16 KiB: it is not large
+    const before = inUse();
+    for (let k = 1; k < 200; k++) opener.feed(chunk);
+    const kept = inUse() - before;
+    assert.equal(opener.failure, undefined);
+    assert.ok(kept < opener.held, `${kept} of ${opener.held}`);
+  }
+});
+
+it('a stream has at most 10,000 chunks below 64 bytes between two events', () => {
+  const heartbeat = Buffer.from('data:\n\n');
+  const crumbs = (count: number): Buffer[] => Array<Buffer>(count).fill(heartbeat);
+  assert.equal(failure(crumbs(10_000)), undefined);
+  assert.equal(failure(crumbs(10_001)), 'response_malformed');
+  const event = Buffer.from(sealedStream(['id', 'usage']).event(chatChunk('x')));
+  assert.equal(failure([...crumbs(10_000), event, ...crumbs(10_000)]), undefined);
+  assert.equal(failure([...crumbs(10_000), event, ...crumbs(10_001)]), 'response_malformed');
 });
 
 it('a stream keeps less than 16 MiB of eight events of 4 MiB, each of which has one more member', () => {

@@ -267,6 +267,21 @@ describe('what receipts refer to', () => {
     });
   }
 
+  it('is none if a line has a member of another type, although its key signed it', async () => {
+    const file = await fourReceipts();
+    const [first, second, ...rest] = linesOf(file);
+    store(file, signedAnew([again(first, { found: null }), second!, ...rest], ''));
+    assert.equal((await found())[0], `✗ ${file} 1: ${FIRST}`);
+    store(file, [first!, ...signedAnew([again(second, { record: {} }), ...rest], first!)]);
+    assert.equal((await found())[0], `✗ ${file} 2: ${UNSIGNED}`);
+  });
+
+  it('leaves out a directory with the name of a record', async () => {
+    await fourReceipts();
+    fs.mkdirSync(path('records', `${'0'.repeat(64)}.json`));
+    assert.deepEqual(await found(), []);
+  });
+
   it('may be gone if it is older than the newest 1,000 records', async () => {
     await fourReceipts();
     fs.rmSync(kept());

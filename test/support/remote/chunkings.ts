@@ -20,6 +20,13 @@ export const cutAnywhere = (bytes: Uint8Array, numbers: readonly number[]): Uint
 export const byteByByte = (bytes: Uint8Array): Uint8Array[] =>
   Array.from(bytes, (_, i) => bytes.subarray(i, i + 1));
 
+/** In pieces of 100 bytes: more than 10,000 smaller ones are refused. */
+export const inPieces = (bytes: Uint8Array): Uint8Array[] =>
+  cutAt(
+    bytes,
+    Array.from({ length: Math.ceil(bytes.length / 100) - 1 }, (_, i) => 100 * (i + 1)),
+  );
+
 /** Whole, byte by byte, and each split into two. */
 export function* everyChunking(bytes: Uint8Array): Generator<Uint8Array[]> {
   yield [bytes];
