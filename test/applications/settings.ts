@@ -20,7 +20,7 @@ export function settings(heading: string, language: string, { url, model }: Plac
   const section = PAGES.split(/^##? /m).find((text) => text.startsWith(`${heading}\n`)) ?? '';
   const block = new RegExp(`^\`\`\`${language}\\n([^\`]+)\`\`\`$`, 'm').exec(section)?.[1];
   if (block === undefined) throw new Error(`no page has ${language} below ${heading}`);
-  return block.replaceAll('http://localhost:8080', url).replaceAll(/\bMODEL\b/g, model);
+  return block.replaceAll('http://127.0.0.1:8080', url).replaceAll(/\bMODEL\b/g, model);
 }
 
 /** The variables that lines of a shell block set, exported or in front of a command. */
