@@ -5,7 +5,7 @@ import { issuedBy } from '../validity.ts';
 import { type Certificate, nameText } from '../x509.ts';
 import { noDefects } from './chain.ts';
 
-interface ListSubject {
+export interface ListSubject {
   readonly list: ReturnType<typeof readFetchedList>;
   /** The certificate whose key must have signed the certificate revocation list. */
   readonly issuer: Certificate;
