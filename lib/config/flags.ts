@@ -111,7 +111,7 @@ const GROUPS = {
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
       unset: String(Math.floor(MEMORY / 4)),
-      help: 'Memory for request bodies. When it is full, requests get 503 with Retry-After; a body larger than all of it gets 413. What responses hold until it is authenticated has the same amount again (503, 502). If unset: a quarter of the memory of the machine, or of what the container or service may use (cgroup).',
+      help: 'Memory for request bodies. When it is full, requests get 503 with Retry-After; a body larger than all of it gets 413. Responses have the same amount again for what is not authenticated yet (503, 502). If unset: a quarter of the memory of the machine, or of what the container or service may use (cgroup).',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',

@@ -51,7 +51,7 @@ export class Room {
       const message = `other ${others} use all the memory reserved for them`;
       throw new PrivatemodeError(tooMany, message, { retryAfter: randomInt(2, 6) });
     }
-    const step = Math.max(bytes, Math.min(wish, all <= SMALL ? 0 : SMALL));
+    const step = all <= SMALL ? bytes : Math.max(bytes, Math.min(wish, SMALL));
     const hasRoom = used.bufferedBytes + wish <= forLarge;
     const taken = hasRoom ? wish : Math.min(step, most - used.bufferedBytes);
     used.bufferedBytes += taken;
